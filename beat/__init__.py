@@ -1,0 +1,1 @@
+"""The clock process: Celery beat with a schedule of ticks, nothing else. Relative imports only."""

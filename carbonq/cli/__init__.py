@@ -1,0 +1,1 @@
+"""The command line: data on stdout, messages on stderr, exit status 0, 1 or 2."""

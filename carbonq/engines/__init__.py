@@ -1,0 +1,1 @@
+"""Model engines: one file each behind ``protocol.Engine``."""

@@ -1,0 +1,134 @@
+"""Every error carbonq raises on purpose, ordered by what the caller can do about it.
+
+    CarbonqError
+    ├── InvalidRequest      fix the request (names the field or the line)
+    │   └── Infeasible      no placement can meet the deadline; carries the best that can be done
+    ├── NotAuthenticated    send a key
+    ├── NotFound            ask for something else
+    ├── Conflict            the thing is not in a state that allows this
+    ├── QuotaExceeded       come back later or ask for less
+    ├── ConfigError         fix the settings or the machine (names the setting and the way out)
+    ├── Unavailable         try again later
+    │   ├── StoreUnavailable
+    │   ├── BrokerUnavailable
+    │   └── SignalUnavailable
+    ├── LeaseLost           drop everything: another worker owns the chunk
+    └── EngineError         the engine failed; ``is_retryable`` says whether another try can help
+
+``api/problems.py`` turns these into HTTP answers and ``cli/main.py`` into exit codes; nothing else does.
+"""
+
+from __future__ import annotations
+
+
+class CarbonqError(Exception):
+    """Base of all carbonq errors; the message is one sentence with the figures, ``code`` is stable."""
+
+    code = "carbonq_error"
+
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        if code is not None:
+            self.code = code
+
+
+class InvalidRequest(CarbonqError):
+    """The request is wrong; ``param`` names the field and ``line`` the 1-based input line, where there is one."""
+
+    code = "invalid_request"
+
+    def __init__(
+        self, message: str, *, param: str | None = None, line: int | None = None, code: str | None = None
+    ) -> None:
+        super().__init__(message, code=code)
+        self.param = param
+        self.line = line
+
+
+class Infeasible(InvalidRequest):
+    """No placement can meet the request; ``best`` says in one sentence what is possible."""
+
+    code = "infeasible"
+
+    def __init__(self, message: str, *, best: str, param: str | None = None) -> None:
+        super().__init__(message, param=param)
+        self.best = best
+
+
+class NotAuthenticated(CarbonqError):
+    """The API key is missing, wrong, expired or revoked."""
+
+    code = "invalid_api_key"
+
+
+class NotFound(CarbonqError):
+    """There is nothing of that name here, or it belongs to another tenant."""
+
+    code = "not_found"
+
+
+class Conflict(CarbonqError):
+    """The thing exists but is not in a state that allows this."""
+
+    code = "conflict"
+
+
+class QuotaExceeded(CarbonqError):
+    """A limit was reached; ``retry_after_s`` says when trying again can help (None: it will not)."""
+
+    code = "quota_exceeded"
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+
+class ConfigError(CarbonqError):
+    """A setting or the machine is wrong; the message names it and the way out."""
+
+    code = "config_error"
+
+
+class Unavailable(CarbonqError):
+    """Something carbonq depends on is away for now."""
+
+    code = "unavailable"
+
+    def __init__(self, message: str, *, retry_after_s: float = 5.0, code: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.retry_after_s = retry_after_s
+
+
+class StoreUnavailable(Unavailable):
+    """The database does not answer."""
+
+    code = "store_unavailable"
+
+
+class BrokerUnavailable(Unavailable):
+    """The broker does not answer."""
+
+    code = "broker_unavailable"
+
+
+class SignalUnavailable(Unavailable):
+    """A carbon signal cannot be had, or only older than allowed."""
+
+    code = "signal_unavailable"
+
+
+class LeaseLost(CarbonqError):
+    """The fencing token no longer matches: another worker owns the chunk, or it was cancelled."""
+
+    code = "lease_lost"
+
+
+class EngineError(CarbonqError):
+    """The engine failed on a whole engine batch."""
+
+    code = "engine_error"
+
+    def __init__(self, message: str, *, is_retryable: bool, code: str | None = None) -> None:
+        super().__init__(message, code=code)
+        self.is_retryable = is_retryable

@@ -1,0 +1,1 @@
+"""Grid sources: one file each behind ``protocol.GridSource``."""

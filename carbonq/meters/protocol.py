@@ -1,0 +1,113 @@
+"""What a meter is: a cumulative energy counter, in whole microjoules, of one component (GPU, CPU or DRAM).
+
+The hub (``meters/hub.py``) reads all meters of a worker at its events and divides the deltas. A meter that cannot give
+a counter raises ``MeterLost``; it never returns 0 for unknown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from typing import Protocol
+
+from carbonq.model import Quality
+
+
+class Component(StrEnum):
+    """The part of a host that a meter covers."""
+
+    GPU = "gpu"
+    CPU = "cpu"
+    DRAM = "dram"
+
+
+class MeterKind(StrEnum):
+    """How a component's energy was obtained (ledger columns ``*_meter``)."""
+
+    NVML_COUNTER = "nvml_counter"
+    NVML_POWER = "nvml_power"
+    DCGM = "dcgm"
+    RAPL = "rapl"
+    CPU_TIME = "cpu_time"
+    TDP = "tdp"
+    EXTERNAL = "external"
+    NONE = "none"
+
+
+class MeterLost(Exception):
+    """The meter can no longer be read (device lost, permission withdrawn)."""
+
+
+class Meter(Protocol):
+    """A cumulative counter over the devices its worker uses."""
+
+    @property
+    def component(self) -> Component:
+        """What it covers."""
+        ...
+
+    @property
+    def kind(self) -> MeterKind:
+        """How it measures."""
+        ...
+
+    @property
+    def quality(self) -> Quality:
+        """Measured or estimated."""
+        ...
+
+    @property
+    def uncertainty_pct(self) -> float | None:
+        """Stated uncertainty in per cent; None when nobody states one."""
+        ...
+
+    @property
+    def device_ids(self) -> Sequence[str]:
+        """The devices summed, e.g. GPU UUIDs."""
+        ...
+
+    def read_uj(self) -> int:
+        """Return the counter in uJ; never decreases, wrap-around and resets handled. Raises MeterLost."""
+        ...
+
+    def close(self) -> None:
+        """Release the device."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class MeteredPart:
+    """One engine batch's energy inside one window. ``None`` for a component that no meter covers.
+
+    ``started_at``/``ended_at`` are grid times inside ``window_at``'s window; ``duration_s`` is machine seconds.
+    """
+
+    window_at: datetime
+    started_at: datetime
+    ended_at: datetime
+    duration_s: float
+    gpu_uj: int | None
+    cpu_uj: int | None
+    dram_uj: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class MeterInfo:
+    """How the hub's figures were obtained; the same for every part until a meter is lost."""
+
+    gpu_meter: MeterKind
+    cpu_meter: MeterKind
+    dram_meter: MeterKind
+    quality: Quality
+    uncertainty_pct: float | None
+    device_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class IdleWindow:
+    """What the meters counted in one window while no engine batch was active."""
+
+    part: MeteredPart
+    info: MeterInfo

@@ -1,0 +1,402 @@
+"""The values that travel between rooms: frozen, typed, in the words of the mission. No I/O.
+
+Times are aware UTC *grid* times unless the name says ``machine``; energies are whole microjoules; rates gCO2e/kWh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from decimal import Decimal
+from enum import StrEnum
+from typing import Any
+
+
+class Endpoint(StrEnum):
+    """What an item asks of an engine (the OpenAI path of its line)."""
+
+    EMBEDDINGS = "/v1/embeddings"
+    CHAT = "/v1/chat/completions"
+
+
+class WorkClass(StrEnum):
+    """The three classes of work, by latency budget (mission.md)."""
+
+    REALTIME = "realtime"
+    INTERACTIVE = "interactive"
+    FLEXIBLE = "flexible"
+
+
+class JobState(StrEnum):
+    """A job's states; the last four are final."""
+
+    WAITING = "waiting"  # stored; no chunk of it has run yet
+    RUNNING = "running"
+    FINISHING = "finishing"  # all items ended; output files are being assembled
+    COMPLETED = "completed"  # every item succeeded or failed by itself
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+    FAILED = "failed"  # the job as a whole could not be carried out
+
+
+FINAL_JOB_STATES = frozenset({JobState.COMPLETED, JobState.EXPIRED, JobState.CANCELLED, JobState.FAILED})
+
+
+class ItemState(StrEnum):
+    """An item's states; all but the first are final."""
+
+    WAITING = "waiting"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    EXPIRED = "expired"
+    CANCELLED = "cancelled"
+
+
+class ChunkState(StrEnum):
+    """A chunk's states. ``placed`` with ``dispatched_at`` set means that a ticket is out."""
+
+    WAITING = "waiting"  # no placement yet
+    PLACED = "placed"
+    RUNNING = "running"
+    DONE = "done"
+
+
+class RegionState(StrEnum):
+    """What an operator has said of a region."""
+
+    ACTIVE = "active"
+    PAUSED = "paused"
+    DRAINING = "draining"
+
+
+class AttemptOutcome(StrEnum):
+    """How an attempt ended."""
+
+    COMMITTED = "committed"
+    FAILED = "failed"  # the engine raised; the chunk goes back with a backoff, or its items fail
+    LOST = "lost"  # the lease ran out
+    FENCED = "fenced"  # it came back after its lease and was refused
+    YIELDED = "yielded"  # it gave the rest back on request (stop, pause, realtime); not counted as an attempt
+    CANCELLED = "cancelled"
+
+
+class Signal(StrEnum):
+    """Which book a rate belongs to. The two are never compared, mixed or summed (invariant 6)."""
+
+    MOER = "moer"
+    AER = "aer"
+
+
+class RateKind(StrEnum):
+    """Whether a rate was foretold or observed."""
+
+    FORECAST = "forecast"
+    OBSERVED = "observed"
+
+
+class RateStatus(StrEnum):
+    """How final a rate in an entry is."""
+
+    PROVISIONAL = "provisional"
+    SETTLED = "settled"
+    RESTATED = "restated"
+    UNSETTLEABLE = "unsettleable"
+    MISSING = "missing"
+
+
+class EntryKind(StrEnum):
+    """What a ledger entry is about."""
+
+    ITEM = "item"
+    IDLE = "idle"
+    WASTED = "wasted"
+    GAP = "gap"
+    HOST_OTHER = "host_other"
+
+
+class EntryReason(StrEnum):
+    """Why a revision exists."""
+
+    INITIAL = "initial"
+    SETTLED = "settled"
+    RESTATED = "restated"
+    CORRECTED = "corrected"
+
+
+class Quality(StrEnum):
+    """How an entry's energy is known, best first."""
+
+    MEASURED = "measured"
+    MIXED = "mixed"
+    ESTIMATED = "estimated"
+    UPPER_BOUND = "upper_bound"
+
+
+class LatePolicy(StrEnum):
+    """What happens to items that are unfinished at the deadline."""
+
+    FINISH_LATE = "finish_late"
+    EXPIRE = "expire"
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    """A model that clients may ask for.
+
+    ``max_input_tokens`` is the limit on one item's input. ``tokens_per_s`` and ``uj_per_token`` are documented starting
+    values per slot, used until (model, hardware) has been measured. ``w_*`` are the token weights of shares.
+    """
+
+    name: str
+    engine: str
+    endpoint: Endpoint
+    max_input_tokens: int
+    chars_per_token: float
+    tokens_per_s: float
+    uj_per_token: int
+    batch_tokens: int
+    batch_items: int
+    tier: int = 1
+    max_output_tokens: int = 0
+    w_prompt: int = 1
+    w_cached: int = 1
+    w_completion: int = 0
+    precision: str | None = None
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A place that can run work.
+
+    ``latency_ms`` is the stated network latency from the API (measured latency replaces it); ``embodied_kg`` and
+    ``life_h`` describe the hardware a slot occupies whole (None: unknown, so embodied carbon stays empty).
+    """
+
+    name: str
+    zone: str
+    slots: int
+    pue: Decimal
+    pue_source: str
+    hardware: str
+    realtime_slots: int = 1
+    latency_ms: float = 0.0
+    ownership: str = "owned"
+    models: tuple[str, ...] | None = None
+    embodied_kg: Decimal | None = None
+    life_h: Decimal | None = None
+    state: RegionState = RegionState.ACTIVE
+    is_healthy: bool = True
+
+    def serves(self, model: str) -> bool:
+        """Say whether this region offers a model."""
+        return self.models is None or model in self.models
+
+
+@dataclass(frozen=True, slots=True)
+class NewJob:
+    """What a client asks for, checked for meaning by ``services/submit.py``. ``deadline_at`` means *finished by*."""
+
+    tenant: str
+    endpoint: Endpoint
+    model: str
+    deadline_at: datetime
+    api_key_id: str | None = None
+    regions: tuple[str, ...] | None = None
+    max_carbon_g: Decimal | None = None
+    product_line: str | None = None
+    workload: str | None = None
+    late_policy: LatePolicy = LatePolicy.FINISH_LATE
+    idempotency_key: str | None = None
+    source: str = "jobs"
+    metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A stored job."""
+
+    job_id: str
+    tenant: str
+    api_key_id: str | None
+    endpoint: Endpoint
+    model: str
+    requested_model: str
+    product_line: str | None
+    workload: str | None
+    home_region: str
+    regions: tuple[str, ...] | None
+    deadline_at: datetime
+    late_policy: LatePolicy
+    max_carbon_g: Decimal | None
+    state: JobState
+    is_cancel_requested: bool
+    input_blob: str
+    input_bytes: int
+    items_total: int
+    items_succeeded: int
+    items_failed: int
+    items_expired: int
+    items_cancelled: int
+    est_tokens: int
+    created_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    output_blob: str | None
+    error_blob: str | None
+    infeasible: str | None
+    error: str | None
+    metadata: Mapping[str, str]
+
+    @property
+    def is_final(self) -> bool:
+        """Say whether nothing more will happen to this job."""
+        return self.state in FINAL_JOB_STATES
+
+    @property
+    def items_ended(self) -> int:
+        """Count the items in a final state."""
+        return self.items_succeeded + self.items_failed + self.items_expired + self.items_cancelled
+
+
+@dataclass(frozen=True, slots=True)
+class NewItem:
+    """One accepted input line: where it lies in the input blob and how many tokens it is thought to have."""
+
+    idx: int
+    custom_id: str
+    line_offset: int
+    line_bytes: int
+    est_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A stored item, as the chunker and the runner need it."""
+
+    item_id: int
+    job_id: str
+    idx: int
+    custom_id: str
+    line_offset: int
+    line_bytes: int
+    est_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class NewChunk:
+    """A group of items to be planned, leased and fenced as one. ``est_duration_s`` is machine seconds on one slot."""
+
+    chunk_id: str
+    tenant: str | None
+    model: str
+    endpoint: Endpoint
+    regions: tuple[str, ...] | None
+    release_at: datetime
+    deadline_at: datetime
+    item_ids: Sequence[int]
+    est_tokens: int
+    est_duration_s: float
+    est_energy_uj: int
+    baseline_region: str
+    baseline_window_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """A stored chunk. ``lease_until`` and ``dispatched_at`` are machine times."""
+
+    chunk_id: str
+    tenant: str | None
+    model: str
+    endpoint: Endpoint
+    regions: tuple[str, ...] | None
+    release_at: datetime
+    deadline_at: datetime
+    items_count: int
+    est_tokens: int
+    est_duration_s: float
+    est_energy_uj: int
+    state: ChunkState
+    attempt: int
+    token: int
+    lease_until: datetime | None
+    worker_id: str | None
+    region: str | None
+    window_at: datetime | None
+    placement_id: str | None
+    latest_start_at: datetime | None
+    dispatched_at: datetime | None
+    baseline_region: str
+    baseline_window_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """The right to run a chunk, until ``lease_until`` (machine time), provable by ``token``."""
+
+    chunk: Chunk
+    token: int
+    attempt: int
+    worker_id: str
+    region: str
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
+    """What a lease renewal brings back. ``cancelled_jobs``: items of these jobs must not run any more."""
+
+    lease_until: datetime
+    is_paused: bool
+    cancelled_jobs: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """One emissions rate as a ledger entry refers to it; immutable once stored. ``g_per_kwh`` is never a default."""
+
+    rate_id: str
+    signal: Signal
+    zone: str
+    source: str
+    model: str | None
+    gas: str
+    method: str | None
+    window_at: datetime
+    step_s: int
+    issued_at: datetime | None
+    retrieved_at: datetime
+    g_per_kwh: Decimal
+    raw: Decimal
+    raw_unit: str
+    is_estimated: bool
+    kind: RateKind
+    may_settle: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Worker:
+    """A region worker process as it last reported. ``last_seen_at`` is machine time."""
+
+    worker_id: str
+    region: str
+    host: str
+    pid: int
+    slots: int
+    started_at: datetime
+    last_seen_at: datetime
+    last_claimed_at: datetime | None
+    software_version: str
+    hardware: str
+
+
+@dataclass(frozen=True, slots=True)
+class Throughput:
+    """What one slot of a hardware was measured to do with a model."""
+
+    model: str
+    hardware: str
+    tokens_per_s: float
+    uj_per_token: int
+    samples: int

@@ -1,0 +1,1 @@
+"""Planning rules: pure functions of values. No clock, no database, no network."""

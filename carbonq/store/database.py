@@ -1,0 +1,68 @@
+"""Open the database and hand out transactions: ``read()`` for looking, ``write()`` for changing."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from sqlalchemy import Connection, Engine, create_engine
+from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+
+from carbonq.errors import StoreUnavailable
+from carbonq.store import dialect
+
+#: A transaction; every store function takes one first.
+Tx = Connection
+
+
+class Database:
+    """One database, opened lazily so that no connection crosses a fork."""
+
+    def __init__(self, url: str, *, pool_size: int = 5, echo: bool = False) -> None:
+        """Prepare to open ``url`` (``sqlite:///path`` or ``postgresql://...``); nothing is opened yet."""
+        self.url = dialect.driver_url(url)
+        self.is_sqlite = self.url.startswith("sqlite")
+        options = {} if self.is_sqlite else {"pool_size": pool_size, "max_overflow": 10, "pool_pre_ping": True}
+        connect_args: dict[str, object] = {"check_same_thread": False, "timeout": 30} if self.is_sqlite else {}
+        self._engine = create_engine(self.url, echo=echo, connect_args=connect_args, **options)
+        dialect.configure(self._engine)
+        self._writer = self._engine.execution_options(carbonq_write=True)
+
+    @contextmanager
+    def read(self) -> Generator[Tx]:
+        """Open a transaction that only looks. Raises StoreUnavailable."""
+        with _translated(), self._engine.connect() as connection, connection.begin():
+            yield connection
+
+    @contextmanager
+    def write(self) -> Generator[Tx]:
+        """Open a transaction that changes; commits at the end, rolls back on any exception. Raises StoreUnavailable.
+
+        On SQLite it takes the write lock at once (BEGIN IMMEDIATE).
+        """
+        with _translated(), self._writer.connect() as connection, connection.begin():
+            yield connection
+
+    def dispose(self, *, close: bool = True) -> None:
+        """Drop the pool; ``close=False`` after a fork, so that the parent's connections stay open."""
+        self._engine.dispose(close=close)
+
+    @property
+    def engine(self) -> Engine:
+        """The SQLAlchemy engine, for migrations."""
+        return self._engine
+
+
+@contextmanager
+def _translated() -> Generator[None]:
+    try:
+        yield
+    except (OperationalError, InterfaceError) as error:
+        raise StoreUnavailable(f"the database does not answer: {_reason(error)}") from error
+
+
+def _reason(error: DBAPIError) -> str:
+    return str(error.orig).strip().splitlines()[0] if error.orig is not None else str(error)
+
+
+__all__ = ["Database", "Tx"]

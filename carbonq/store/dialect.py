@@ -1,0 +1,152 @@
+"""All that differs between PostgreSQL and SQLite: column types, the database's clock, connection set-up."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import NUMERIC, TEXT, TIMESTAMP, BigInteger, Connection, Integer, event, text
+from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy.engine import Dialect, Engine, make_url
+from sqlalchemy.types import TypeDecorator, TypeEngine
+
+from carbonq.units import iso, parse_iso, plain
+
+#: How long a SQLite writer waits for another one before it gives up, in milliseconds.
+SQLITE_BUSY_TIMEOUT_MS = 30_000
+
+#: Bound parameters one statement may have: SQLite's limit since 3.32.
+MAX_PARAMETERS = 32_766
+
+
+class UtcDateTime(TypeDecorator[datetime]):
+    """Aware UTC time: timestamptz on PostgreSQL, fixed-width ISO text on SQLite (text order is time order)."""
+
+    impl = TEXT
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Choose the column type."""
+        if dialect.name == "postgresql":
+            return dialect.type_descriptor(TIMESTAMP(timezone=True))
+        return dialect.type_descriptor(TEXT())
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> Any:
+        """Write an aware time."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            raise ValueError(f"naive time {value!r} given to the store")
+        return value if dialect.name == "postgresql" else iso(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> datetime | None:
+        """Read an aware UTC time."""
+        if value is None:
+            return None
+        return parse_iso(value) if isinstance(value, str) else value.astimezone(UTC)
+
+
+class ExactDecimal(TypeDecorator[Decimal]):
+    """A decimal that comes back exactly as written: NUMERIC on PostgreSQL, text on SQLite."""
+
+    impl = TEXT
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Choose the column type."""
+        if dialect.name == "postgresql":
+            return dialect.type_descriptor(NUMERIC(asdecimal=True))
+        return dialect.type_descriptor(TEXT())
+
+    def process_bind_param(self, value: Decimal | None, dialect: Dialect) -> Any:
+        """Write a decimal without exponent."""
+        if value is None:
+            return None
+        return value if dialect.name == "postgresql" else plain(value)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Decimal | None:
+        """Read a decimal."""
+        return None if value is None else Decimal(value)
+
+
+class Json(TypeDecorator[Any]):
+    """JSON: jsonb on PostgreSQL, text on SQLite. NULL is Python's None."""
+
+    impl = TEXT
+    cache_ok = True
+
+    def load_dialect_impl(self, dialect: Dialect) -> TypeEngine[Any]:
+        """Choose the column type."""
+        if dialect.name == "postgresql":
+            return dialect.type_descriptor(JSONB(none_as_null=True))
+        return dialect.type_descriptor(TEXT())
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> Any:
+        """Write JSON."""
+        if value is None or dialect.name == "postgresql":
+            return value
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False)
+
+    def process_result_value(self, value: Any, dialect: Dialect) -> Any:
+        """Read JSON."""
+        return json.loads(value) if isinstance(value, str) and dialect.name != "postgresql" else value
+
+
+#: Auto-increment keys: SQLite only counts up by itself for INTEGER, which holds 64 bits there.
+BigKey = BigInteger().with_variant(Integer, "sqlite")
+
+
+def machine_now(tx: Connection) -> datetime:
+    """Return the database's clock, the only one that leases and heartbeats are compared with."""
+    if tx.dialect.name == "postgresql":
+        # clock_timestamp, not now(): a transaction that waited for a lock must not act on the time it began.
+        at: datetime = tx.execute(text("SELECT clock_timestamp()")).scalar_one()
+        return at.astimezone(UTC)
+    # SQLite before 3.42 has no unixepoch('subsec'); %f gives milliseconds everywhere.
+    stamp: str = tx.execute(text("SELECT strftime('%Y-%m-%dT%H:%M:%f', 'now')")).scalar_one()
+    return parse_iso(stamp + "+00:00")
+
+
+def skip_locked(tx: Connection) -> bool:
+    """Say whether ``SELECT ... FOR UPDATE SKIP LOCKED`` exists; SQLite has one writer and does not need it."""
+    return tx.dialect.name == "postgresql"
+
+
+def batches(rows: Sequence[Mapping[str, Any]], columns: int) -> list[Sequence[Mapping[str, Any]]]:
+    """Cut rows so that one multi-row statement of ``columns`` columns stays under the parameter limit."""
+    size = max(1, MAX_PARAMETERS // max(1, columns))
+    return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
+def configure(engine: Engine) -> None:
+    """Install the per-connection set-up of an engine's dialect."""
+    if engine.dialect.name != "sqlite":
+        return
+
+    @event.listens_for(engine, "connect")
+    def set_pragmas(connection: Any, _record: Any) -> None:  # pyright: ignore[reportUnusedFunction]
+        connection.isolation_level = None  # the driver must not begin transactions by itself
+        cursor = connection.cursor()
+        cursor.execute(f"PRAGMA busy_timeout = {SQLITE_BUSY_TIMEOUT_MS}")
+        cursor.execute("PRAGMA journal_mode = WAL")
+        cursor.execute("PRAGMA synchronous = FULL")  # an accepted job survives a power cut
+        cursor.execute("PRAGMA foreign_keys = ON")
+        cursor.execute("PRAGMA temp_store = MEMORY")
+        cursor.close()
+
+    @event.listens_for(engine, "begin")
+    def begin(connection: Connection) -> None:  # pyright: ignore[reportUnusedFunction]
+        # A deferred transaction that reads and then writes fails at once when another writer came between.
+        is_write = connection.get_execution_options().get("carbonq_write", False)
+        connection.exec_driver_sql("BEGIN IMMEDIATE" if is_write else "BEGIN")
+
+
+def driver_url(url: str) -> str:
+    """Name the driver for the database URLs people write: ``postgresql://`` means psycopg 3."""
+    parsed = make_url(url)
+    if parsed.drivername in {"postgresql", "postgres"}:
+        parsed = parsed.set(drivername="postgresql+psycopg")
+    return parsed.render_as_string(hide_password=False)

