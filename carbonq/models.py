@@ -1,0 +1,108 @@
+"""The models that ship, and models described by settings. Words: values only, no loading and no I/O.
+
+``tokens_per_s`` and ``uj_per_token`` are starting values, used until a (model, hardware) pair has been measured. They
+were taken on two cores of a 2.5 GHz x86-64 server CPU, at the default of ``meters/cpu_time.py`` for watts per core.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from carbonq.errors import ConfigError
+from carbonq.model import Endpoint, Model
+
+#: Longest vector of the static embeddings that ship with wordllama, and the lengths it was trained to be cut to.
+WORDLLAMA_DIMENSIONS = (64, 128, 256)
+
+WORDLLAMA_256 = Model(
+    name="wordllama-256",
+    engine="wordllama",
+    endpoint=Endpoint.EMBEDDINGS,
+    max_input_tokens=8192,
+    chars_per_token=4.4,
+    tokens_per_s=400_000.0,
+    uj_per_token=20,
+    batch_tokens=65_536,
+    batch_items=512,
+    # A static embedding looks each token up once and generates none.
+    w_prompt=1,
+    w_cached=1,
+    w_completion=0,
+    precision="f32",
+    options=MappingProxyType({"dimensions": 256}),
+)
+
+SMOLLM2_135M_INSTRUCT = Model(
+    name="smollm2-135m-instruct",
+    engine="llama_cpp",
+    endpoint=Endpoint.CHAT,
+    max_input_tokens=3840,
+    chars_per_token=4.2,
+    tokens_per_s=100.0,
+    uj_per_token=80_000,
+    batch_tokens=2_048,
+    batch_items=1,
+    max_output_tokens=256,
+    # A generated token costs a pass of its own, a prompt token shares one with its neighbours; a cached one costs none.
+    w_prompt=1,
+    w_cached=0,
+    w_completion=4,
+    precision="q4_1",
+    options=MappingProxyType({"path": None, "context_tokens": 4096, "default_output_tokens": 128}),
+)
+
+#: What every installation offers, by name.
+BUILTIN: Mapping[str, Model] = MappingProxyType({model.name: model for model in (WORDLLAMA_256, SMOLLM2_135M_INSTRUCT)})
+
+
+def catalogue(extra: Mapping[str, Mapping[str, Any]]) -> dict[str, Model]:
+    """Return the built-in models and those of the settings (``[models.NAME]``, as plain values), by name.
+
+    A described model of a built-in name replaces it. Raises ConfigError naming the setting and its limit.
+    """
+    models = dict(BUILTIN)
+    for name, values in extra.items():
+        engine = values.get("engine")
+        if engine == "wordllama":
+            models[name] = _wordllama(name, values)
+        elif engine == "llama_cpp":
+            models[name] = _llama_cpp(name, values)
+        else:
+            raise ConfigError(f"models.{name}.engine is {engine!r}; known engines: llama_cpp, wordllama")
+    return models
+
+
+def _wordllama(name: str, values: Mapping[str, Any]) -> Model:
+    dimensions = int(values.get("dimensions", 256))
+    if dimensions not in WORDLLAMA_DIMENSIONS:
+        raise ConfigError(f"models.{name}.dimensions is {dimensions}; wordllama's vectors can have 64, 128 or 256")
+    return replace(
+        WORDLLAMA_256,
+        name=name,
+        tier=int(values.get("tier", 1)),
+        tokens_per_s=float(values.get("tokens_per_s") or WORDLLAMA_256.tokens_per_s),
+        options=MappingProxyType({"dimensions": dimensions}),
+    )
+
+
+def _llama_cpp(name: str, values: Mapping[str, Any]) -> Model:
+    path = values.get("path")
+    if path is None:
+        raise ConfigError(f"models.{name}.path is missing; a llama_cpp model needs its GGUF file")
+    context = int(values.get("context_tokens", 2048))
+    output = int(values.get("max_output_tokens", 128))
+    if output >= context:
+        raise ConfigError(f"models.{name}.max_output_tokens is {output}; it must be below context_tokens ({context})")
+    return replace(
+        SMOLLM2_135M_INSTRUCT,
+        name=name,
+        max_input_tokens=context - output,
+        max_output_tokens=output,
+        tier=int(values.get("tier", 1)),
+        tokens_per_s=float(values.get("tokens_per_s") or SMOLLM2_135M_INSTRUCT.tokens_per_s),
+        precision=None,
+        options=MappingProxyType({"path": str(path), "context_tokens": context, "default_output_tokens": output}),
+    )
