@@ -1,0 +1,323 @@
+"""Leases: the right to run a chunk, handed out with a fencing token that grows with every change of hands.
+
+``lease_until``, ``not_before`` and every comparison with "now" here are machine times of the database; arguments named
+``now`` are grid times, kept only as history. A claim needs a dispatched chunk, so that a late or doubled ticket of a
+chunk that went back to the planner does nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from sqlalchemy import func, insert, select, update
+
+from carbonq import ids
+from carbonq.errors import LeaseLost
+from carbonq.model import AttemptOutcome, Chunk, ChunkState, Claim, Endpoint, ItemState, RegionState, Renewal
+from carbonq.store import regions
+from carbonq.store.database import Tx
+from carbonq.store.dialect import machine_now, skip_locked
+from carbonq.store.tables import attempts, chunks, items, jobs
+
+_OPEN = (ChunkState.WAITING.value, ChunkState.PLACED.value)
+
+#: What a chunk loses when it goes back to the planner.
+_UNPLACED: dict[str, Any] = {
+    "state": ChunkState.WAITING.value,
+    "lease_until": None,
+    "worker_id": None,
+    "region": None,
+    "window_at": None,
+    "placement_id": None,
+    "dispatched_at": None,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Expired:
+    """A chunk whose worker fell silent, with the last report of its attempt."""
+
+    chunk: Chunk
+    pending: Mapping[str, Any] | None
+    claimed_at: datetime  # grid time
+
+
+def claim(tx: Tx, chunk_id: str, *, worker_id: str, region: str, lease_s: float, now: datetime) -> Claim | None:
+    """Take the right to run a dispatched chunk of ``region``; None if there is nothing (any more) to take.
+
+    A paused or draining region takes nothing: its ticket is withdrawn and the chunk goes back to the planner.
+    """
+    # Locked by its key first: the dispatcher publishes before it commits, and on PostgreSQL an UPDATE that looks at
+    # dispatched_at would not wait for that commit.
+    found = tx.execute(select(chunks).where(chunks.c.chunk_id == chunk_id).with_for_update()).mappings().one_or_none()
+    if found is None or found["state"] not in _OPEN or found["dispatched_at"] is None or found["region"] != region:
+        return None
+    if regions.state_of(tx, region) is not RegionState.ACTIVE:
+        tx.execute(update(chunks).where(chunks.c.chunk_id == chunk_id).values(**_UNPLACED))
+        return None
+    machine = machine_now(tx)
+    token, attempt = found["token"] + 1, found["attempt"] + 1
+    lease_until = machine + timedelta(seconds=lease_s)
+    tx.execute(
+        update(chunks)
+        .where(chunks.c.chunk_id == chunk_id, chunks.c.state.in_(_OPEN))
+        .values(
+            state=ChunkState.RUNNING.value,
+            token=token,
+            attempt=attempt,
+            worker_id=worker_id,
+            lease_until=lease_until,
+            not_before=None,
+        )
+    )
+    tx.execute(
+        insert(attempts).values(
+            chunk_id=chunk_id,
+            token=token,
+            attempt=attempt,
+            worker_id=worker_id,
+            region=region,
+            started_at=now,
+            machine_started_at=machine,
+        )
+    )
+    regions.worker_claimed(tx, worker_id)
+    running = {
+        "state": ChunkState.RUNNING.value,
+        "token": token,
+        "attempt": attempt,
+        "worker_id": worker_id,
+        "lease_until": lease_until,
+    }
+    return Claim(
+        chunk=chunk_from({**found, **running}), token=token, attempt=attempt, worker_id=worker_id, region=region
+    )
+
+
+def fence(tx: Tx, chunk_id: str, token: int, *, lease_s: float) -> datetime:
+    """Lock the chunk for this transaction and renew its lease; the first statement of every commit of a worker.
+
+    A lease that ran out without anybody having noticed still counts: only a changed token means that it is lost.
+    Returns the new end of the lease. Raises LeaseLost.
+    """
+    lease_until = machine_now(tx) + timedelta(seconds=lease_s)
+    hit = tx.execute(
+        update(chunks)
+        .where(chunks.c.chunk_id == chunk_id, chunks.c.token == token, chunks.c.state == ChunkState.RUNNING.value)
+        .values(lease_until=lease_until)
+    )
+    if hit.rowcount != 1:
+        raise LeaseLost(f"chunk {chunk_id} is no longer held with token {token}")
+    return lease_until
+
+
+def renew(
+    tx: Tx, chunk_id: str, token: int, *, lease_s: float, pending: Mapping[str, Any] | None, job_ids: Sequence[str]
+) -> Renewal:
+    """Renew the lease, leave the energy not booked yet as a report, and bring back what operators and clients said.
+
+    Raises LeaseLost.
+    """
+    lease_until = fence(tx, chunk_id, token, lease_s=lease_s)
+    report(tx, chunk_id, token, pending)
+    region = tx.execute(select(chunks.c.region).where(chunks.c.chunk_id == chunk_id)).scalar_one()
+    cancelled = tx.execute(
+        select(jobs.c.job_id).where(jobs.c.job_id.in_(job_ids), jobs.c.is_cancel_requested.is_(True))
+    ).scalars()
+    return Renewal(
+        lease_until=lease_until,
+        is_paused=regions.state_of(tx, region) is RegionState.PAUSED,
+        cancelled_jobs=frozenset(cancelled),
+    )
+
+
+def report(tx: Tx, chunk_id: str, token: int, pending: Mapping[str, Any] | None) -> None:
+    """Replace the attempt's report of energy that is metered and not booked yet."""
+    tx.execute(
+        update(attempts).where(attempts.c.chunk_id == chunk_id, attempts.c.token == token).values(pending=pending)
+    )
+
+
+def reported(tx: Tx, chunk_id: str, token: int) -> Mapping[str, Any] | None:
+    """Return the attempt's last report: after a reap, what the reaper booked as wasted."""
+    return tx.execute(
+        select(attempts.c.pending).where(attempts.c.chunk_id == chunk_id, attempts.c.token == token)
+    ).scalar_one_or_none()
+
+
+def end_attempt(
+    tx: Tx, chunk_id: str, token: int, outcome: AttemptOutcome, *, now: datetime, error: str | None = None
+) -> None:
+    """Say how an attempt ended."""
+    tx.execute(
+        update(attempts)
+        .where(attempts.c.chunk_id == chunk_id, attempts.c.token == token)
+        .values(outcome=outcome.value, ended_at=now, error=error)
+    )
+
+
+def finish(tx: Tx, chunk_id: str, token: int, *, outcome: AttemptOutcome, now: datetime) -> None:
+    """End a fenced chunk none of whose items waits any more."""
+    _done(tx, chunk_id, now)
+    end_attempt(tx, chunk_id, token, outcome, now=now)
+
+
+def give_back(
+    tx: Tx,
+    chunk_id: str,
+    token: int,
+    *,
+    is_counted: bool,
+    outcome: AttemptOutcome,
+    now: datetime,
+    backoff_s: float = 0.0,
+    error: str | None = None,
+) -> bool:
+    """Return what is left of a fenced chunk to the planner; False when nothing is left, which ends it.
+
+    ``is_counted`` says whether the try counts as an attempt; ``backoff_s`` is machine seconds before the next.
+    """
+    end_attempt(tx, chunk_id, token, outcome, now=now, error=error)
+    return release(tx, chunk_id, is_counted=is_counted, now=now, backoff_s=backoff_s, error=error)
+
+
+def release(
+    tx: Tx, chunk_id: str, *, is_counted: bool, now: datetime, backoff_s: float = 0.0, error: str | None = None
+) -> bool:
+    """Return what is left of a chunk to the planner under a new token; False when nothing is left, which ends it."""
+    count, tokens = open_items(tx, chunk_id)
+    if count == 0:
+        _done(tx, chunk_id, now)
+        return False
+    row = tx.execute(select(chunks).where(chunks.c.chunk_id == chunk_id)).one()
+    part = tokens / row.est_tokens if row.est_tokens else 1.0
+    tx.execute(
+        update(chunks)
+        .where(chunks.c.chunk_id == chunk_id)
+        .values(
+            **_UNPLACED,
+            token=row.token + 1,
+            attempt=row.attempt if is_counted else max(0, row.attempt - 1),
+            not_before=machine_now(tx) + timedelta(seconds=backoff_s) if backoff_s > 0 else None,
+            error=error,
+            items_count=count,
+            est_tokens=tokens,
+            est_duration_s=row.est_duration_s * part,
+            est_energy_uj=round(row.est_energy_uj * part),
+        )
+    )
+    return True
+
+
+def _done(tx: Tx, chunk_id: str, now: datetime) -> None:
+    tx.execute(
+        update(chunks)
+        .where(chunks.c.chunk_id == chunk_id)
+        .values(state=ChunkState.DONE.value, lease_until=None, finished_at=now)
+    )
+
+
+def open_items(tx: Tx, chunk_id: str) -> tuple[int, int]:
+    """Return how many items of a chunk still wait, and their estimated tokens."""
+    row = tx.execute(
+        select(func.count(), func.coalesce(func.sum(items.c.est_tokens), 0)).where(
+            items.c.chunk_id == chunk_id, items.c.state == ItemState.WAITING.value
+        )
+    ).one()
+    return int(row[0]), int(row[1])
+
+
+def expired(tx: Tx, *, limit: int = 100) -> list[Expired]:
+    """Return running chunks whose lease has ended, locked for this transaction, the longest silent first."""
+    statement = (
+        select(chunks, attempts.c.pending, attempts.c.started_at)
+        .join(attempts, (attempts.c.chunk_id == chunks.c.chunk_id) & (attempts.c.token == chunks.c.token))
+        .where(chunks.c.state == ChunkState.RUNNING.value, chunks.c.lease_until < machine_now(tx))
+        .order_by(chunks.c.lease_until)
+        .limit(limit)
+    )
+    if skip_locked(tx):
+        statement = statement.with_for_update(of=chunks, skip_locked=True)
+    return [
+        Expired(chunk=chunk_from(row), pending=row["pending"], claimed_at=row["started_at"])
+        for row in tx.execute(statement).mappings()
+    ]
+
+
+def split(tx: Tx, chunk_id: str, *, attempt: int, now: datetime) -> list[str]:
+    """Replace a chunk by two waiting halves of its open items, with ``attempt`` attempts behind them.
+
+    The parent ends. Returns the ids of the halves (one item cannot be split: the caller fails it instead).
+    """
+    parent = tx.execute(select(chunks).where(chunks.c.chunk_id == chunk_id)).mappings().one()
+    rows = tx.execute(
+        select(items.c.item_id, items.c.est_tokens)
+        .where(items.c.chunk_id == chunk_id, items.c.state == ItemState.WAITING.value)
+        .order_by(items.c.est_tokens, items.c.item_id)
+    ).all()
+    middle = len(rows) // 2
+    children: list[str] = []
+    for half in (rows[:middle], rows[middle:]):
+        tokens = sum(row.est_tokens for row in half)
+        part = tokens / parent["est_tokens"] if parent["est_tokens"] else 0.5
+        child = ids.new("chk")
+        values: dict[str, Any] = {**parent, **_UNPLACED}
+        values |= {
+            "chunk_id": child,
+            "parent_chunk_id": chunk_id,
+            "attempt": attempt,
+            "token": 0,
+            "not_before": None,
+            "items_count": len(half),
+            "est_tokens": tokens,
+            "est_duration_s": parent["est_duration_s"] * part,
+            "est_energy_uj": round(parent["est_energy_uj"] * part),
+            "created_at": now,
+            "finished_at": None,
+        }
+        tx.execute(insert(chunks).values(**values))
+        last = half[-1]
+        below = (items.c.est_tokens < last.est_tokens) | (
+            (items.c.est_tokens == last.est_tokens) & (items.c.item_id <= last.item_id)
+        )
+        # The second half is what the first left with the parent, so one range test moves either.
+        tx.execute(
+            update(items)
+            .where(items.c.chunk_id == chunk_id, items.c.state == ItemState.WAITING.value, below)
+            .values(chunk_id=child)
+        )
+        children.append(child)
+    _done(tx, chunk_id, now)
+    return children
+
+
+def chunk_from(row: Mapping[Any, Any]) -> Chunk:
+    """Make the value of a stored row."""
+    return Chunk(
+        chunk_id=row["chunk_id"],
+        tenant=row["tenant"],
+        model=row["model"],
+        endpoint=Endpoint(row["endpoint"]),
+        regions=None if row["regions"] is None else tuple(row["regions"]),
+        release_at=row["release_at"],
+        deadline_at=row["deadline_at"],
+        items_count=row["items_count"],
+        est_tokens=row["est_tokens"],
+        est_duration_s=row["est_duration_s"],
+        est_energy_uj=row["est_energy_uj"],
+        state=ChunkState(row["state"]),
+        attempt=row["attempt"],
+        token=row["token"],
+        lease_until=row["lease_until"],
+        worker_id=row["worker_id"],
+        region=row["region"],
+        window_at=row["window_at"],
+        placement_id=row["placement_id"],
+        latest_start_at=row["latest_start_at"],
+        dispatched_at=row["dispatched_at"],
+        baseline_region=row["baseline_region"],
+        baseline_window_at=row["baseline_window_at"],
+    )

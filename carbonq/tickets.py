@@ -1,0 +1,275 @@
+"""Tickets: "do it now" messages through Celery. They hold no truth: each may be lost or doubled without harm.
+
+Queues: ``flexible.<region>`` and ``realtime.<region>`` (region workers), ``control`` and ``control.slow`` (ticks). Only
+realtime calls have answers; they come back on one reply queue per process, read by one thread. Units: machine seconds.
+"""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+import uuid
+from collections.abc import Generator, Mapping, Sequence
+from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
+from contextlib import contextmanager
+from typing import Any, Protocol
+from urllib.parse import urlsplit
+
+from celery import Celery
+from kombu.connection import Connection
+from kombu.entity import Queue
+from kombu.exceptions import KombuError, OperationalError
+from kombu.messaging import Consumer
+
+from carbonq.errors import BrokerUnavailable, Unavailable
+
+logger = logging.getLogger(__name__)
+
+RUN_CHUNK = "carbonq.run_chunk"
+REALTIME = "carbonq.realtime"
+
+CONTROL = "control"
+CONTROL_SLOW = "control.slow"
+
+#: Which control queue runs each tick. Slow ones hold the GIL (the solver) or wait for the network.
+TICK_QUEUES = {
+    "dispatch": CONTROL,
+    "expire": CONTROL,
+    "finish": CONTROL,
+    "reap": CONTROL,
+    "plan": CONTROL_SLOW,
+    "refresh": CONTROL_SLOW,
+    "settle": CONTROL_SLOW,
+}
+
+#: A nudge that nobody took within this many seconds is worthless: the next scheduled tick does its work.
+NUDGE_EXPIRES_S = 2.0
+
+
+def flexible_queue(region: str) -> str:
+    """Name the queue of chunk tickets of a region."""
+    return f"flexible.{region}"
+
+
+def realtime_queue(region: str) -> str:
+    """Name the queue of realtime calls of a region."""
+    return f"realtime.{region}"
+
+
+def tick_task(tick: str) -> str:
+    """Name the Celery task of a tick."""
+    return f"carbonq.tick.{tick}"
+
+
+class TicketPublisher(Protocol):
+    """What services need of the broker."""
+
+    def flexible(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Send one ticket for each (region, chunk_id). Raises BrokerUnavailable; some may be out by then."""
+        ...
+
+    def nudge(self, tick: str) -> None:
+        """Ask for a tick before its time; never raises, since the schedule brings it anyhow."""
+        ...
+
+
+def make_celery(broker_url: str, *, has_replies: bool = False) -> Celery:
+    """Make the Celery application; ``has_replies`` in region workers, which answer realtime calls.
+
+    Early acks and no result backend for chunks: leases in the database replace both.
+    """
+    app = Celery("carbonq", broker=broker_url, backend="rpc://" if has_replies else None, set_as_current=False)
+    is_redis = urlsplit(broker_url).scheme.startswith("redis")
+    app.conf.update(
+        accept_content=["json"],
+        broker_connection_max_retries=None,
+        broker_connection_retry_on_startup=True,
+        broker_heartbeat=30,
+        broker_pool_limit=16,
+        broker_transport_options={
+            "global_keyprefix": "carbonq:",
+            "health_check_interval": 10,
+            "socket_connect_timeout": 2,
+            "socket_keepalive": True,
+            "socket_timeout": 5,
+            "visibility_timeout": 600,
+        }
+        if is_redis
+        else {"confirm_publish": True},
+        enable_utc=True,
+        result_expires=120,
+        task_acks_late=False,
+        task_default_queue=CONTROL,
+        task_ignore_result=True,
+        task_publish_retry=False,
+        task_serializer="json",
+        timezone="UTC",
+        worker_disable_prefetch=False,  # with the thread pool it would block the slot reserved for realtime
+        worker_hijack_root_logger=False,
+        worker_prefetch_multiplier=1,
+        worker_send_task_events=True,
+        worker_soft_shutdown_timeout=20,
+    )
+    return app
+
+
+class Tickets:
+    """Publishes tickets and waits for realtime answers; may be used from many threads."""
+
+    def __init__(self, broker_url: str) -> None:
+        """Prepare; nothing is connected until the first ticket."""
+        self._app = make_celery(broker_url)
+        self._replies = _Replies(broker_url, self._app.conf.broker_transport_options)
+
+    def flexible(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """Send one ticket for each (region, chunk_id) in one pipeline. Raises BrokerUnavailable."""
+        with _broker_errors(), self._app.producer_pool.acquire(block=True, timeout=5) as producer, producer.batch():
+            for region, chunk_id in pairs:
+                self._app.send_task(RUN_CHUNK, args=(chunk_id,), queue=flexible_queue(region), producer=producer)
+
+    def nudge(self, tick: str) -> None:
+        """Ask for a tick before its time; never raises."""
+        try:
+            with _broker_errors():
+                self._app.send_task(tick_task(tick), queue=TICK_QUEUES[tick], expires=NUDGE_EXPIRES_S)
+        except BrokerUnavailable as error:
+            logger.debug("nudge %s not sent: %s", tick, error)
+
+    def realtime(self, region: str, payload: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Send one realtime call to a region's worker and wait for its answer.
+
+        ``payload`` and the answer are those of ``services/realtime.py``. Raises BrokerUnavailable, and Unavailable
+        (code ``realtime_timeout``) when no answer came within ``timeout_s``.
+        """
+        task_id = uuid.uuid4().hex
+        answer = self._replies.expect(task_id)
+        try:
+            with _broker_errors():
+                self._app.send_task(
+                    REALTIME,
+                    args=(dict(payload),),
+                    task_id=task_id,
+                    queue=realtime_queue(region),
+                    expires=timeout_s,
+                    reply_to=self._replies.queue,
+                    ignore_result=False,
+                )
+            message = answer.result(timeout_s)
+        except FutureTimeout:
+            raise Unavailable(
+                f"region {region} gave no answer within {timeout_s:g} s", code="realtime_timeout", retry_after_s=1.0
+            ) from None
+        finally:
+            self._replies.forget(task_id)
+        if message.get("status") != "SUCCESS":
+            raise Unavailable(f"the worker of region {region} failed on the request", code="realtime_failed")
+        result: dict[str, Any] = message["result"]
+        return result
+
+    def ping(self) -> None:
+        """Raise BrokerUnavailable unless the broker answers now."""
+        with _broker_errors(), self._app.connection_for_write() as connection:
+            connection.ensure_connection(max_retries=1, timeout=2)
+            connection.default_channel.close()
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._replies.close()
+        self._app.close()
+
+
+class _Replies:
+    """One reply queue for the whole process, read by one thread that hands each answer to whoever waits for it.
+
+    Celery's own rpc consumer shares a connection between the threads that wait, which is not safe with many of them.
+    """
+
+    def __init__(self, broker_url: str, transport_options: Mapping[str, Any]) -> None:
+        self.queue = f"reply.{uuid.uuid4().hex}"
+        self._url = broker_url
+        self._options = dict(transport_options)
+        self._waiting: dict[str, Future[dict[str, Any]]] = {}
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._is_ready = threading.Event()
+        self._is_closed = threading.Event()
+
+    def expect(self, task_id: str) -> Future[dict[str, Any]]:
+        """Register a call before it is sent; waits shortly for the reply queue to be there."""
+        future: Future[dict[str, Any]] = Future()
+        with self._lock:
+            self._waiting[task_id] = future
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._loop, name="replies", daemon=True)
+                self._thread.start()
+        if not self._is_ready.wait(3.0):
+            self.forget(task_id)
+            raise BrokerUnavailable("the broker does not answer")
+        return future
+
+    def forget(self, task_id: str) -> None:
+        """Stop waiting for an answer."""
+        with self._lock:
+            self._waiting.pop(task_id, None)
+
+    def close(self) -> None:
+        """Stop the thread."""
+        self._is_closed.set()
+        if self._thread is not None:
+            self._thread.join(3.0)
+
+    def _loop(self) -> None:
+        while not self._is_closed.is_set():
+            try:
+                self._consume()
+            except (KombuError, OSError, *_redis_errors()) as error:
+                self._is_ready.clear()
+                logger.warning("reply queue lost (%s); connecting again", error)
+                self._is_closed.wait(0.5)
+
+    def _consume(self) -> None:
+        with Connection(self._url, transport_options=self._options, connect_timeout=2) as connection:
+            queue = Queue(self.queue, durable=False, auto_delete=True, exclusive=True)
+            with Consumer(connection.channel(), [queue], callbacks=[self._received], no_ack=True, accept=["json"]):
+                self._is_ready.set()
+                while not self._is_closed.is_set():
+                    try:
+                        connection.drain_events(timeout=1.0)
+                    except (TimeoutError, socket.timeout):  # noqa: UP041 - kombu raises either, by Python version
+                        connection.heartbeat_check()
+
+    def _received(self, body: dict[str, Any], message: Any) -> None:
+        task_id = message.properties.get("correlation_id")
+        with self._lock:
+            future = self._waiting.pop(task_id, None)
+        if future is not None:
+            future.set_result(body)
+
+
+def _redis_errors() -> tuple[type[BaseException], ...]:
+    from redis.exceptions import RedisError
+
+    return (RedisError,)
+
+
+@contextmanager
+def _broker_errors() -> Generator[None]:
+    try:
+        yield
+    except (OperationalError, KombuError, OSError, *_redis_errors()) as error:
+        raise BrokerUnavailable(f"the broker does not answer: {error}") from error
+
+
+def wait_for_broker(tickets: Tickets, timeout_s: float) -> None:
+    """Return when the broker answers. Raises BrokerUnavailable after ``timeout_s``."""
+    end = time.monotonic() + timeout_s
+    while True:
+        try:
+            return tickets.ping()
+        except BrokerUnavailable:
+            if time.monotonic() > end:
+                raise
+            time.sleep(0.1)

@@ -1,0 +1,167 @@
+"""Put the pieces together: the only module that names concrete adapters. Edges call it and pass plain objects on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from carbonq import models as catalogue
+from carbonq.blobs import BlobStore
+from carbonq.clock import Clock, GridClock
+from carbonq.config import RegionSettings, Settings
+from carbonq.engines.protocol import Engine
+from carbonq.errors import ConfigError
+from carbonq.grid.protocol import GridSource
+from carbonq.meters.protocol import Meter
+from carbonq.model import Model, Region, Signal
+from carbonq.services import setup
+from carbonq.store import clocks, schema
+from carbonq.store.database import Database
+from carbonq.tickets import Tickets
+
+
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What every process of an installation shares; ``regions`` are as configured, in the settings' order."""
+
+    settings: Settings
+    db: Database
+    blobs: BlobStore
+    clock: GridClock
+    models: Mapping[str, Model]
+    regions: Sequence[Region]
+
+    def close(self) -> None:
+        """Close the database."""
+        self.db.dispose()
+
+
+def open_database(settings: Settings, *, pool_size: int = 5) -> Database:
+    """Return the database of the settings; nothing is opened yet."""
+    return Database(settings.resolved_database_url, pool_size=pool_size)
+
+
+def open_runtime(settings: Settings, *, pool_size: int = 5) -> Runtime:
+    """Open a prepared installation.
+
+    Raises ConfigError when it was never prepared or its schema is not this code's, StoreUnavailable.
+    """
+    db = open_database(settings, pool_size=pool_size)
+    schema.require_current(db)
+    with db.read() as tx:
+        clock = clocks.get(tx)
+    if clock is None:
+        raise ConfigError("the database has no clock yet; run `carbonq db upgrade` first")
+    return _runtime(settings, db, clock)
+
+
+def prepare(settings: Settings, *, clock: GridClock | None = None) -> tuple[Runtime, str]:
+    """Prepare the installation (schema, regions, clock, local key) and open it; also return the local key.
+
+    ``clock`` counts at the first start only. Raises ConfigError and StoreUnavailable as ``services.setup.prepare``.
+    """
+    db = open_database(settings)
+    made = setup.prepare(
+        db, configured=make_regions(settings), data_dir=settings.data_dir, tenant=settings.tenant, clock=clock
+    )
+    return _runtime(settings, db, made.clock), made.api_key
+
+
+def _runtime(settings: Settings, db: Database, clock: GridClock) -> Runtime:
+    return Runtime(
+        settings=settings,
+        db=db,
+        blobs=BlobStore(settings.data_dir / "blobs"),
+        clock=clock,
+        models=make_models(settings),
+        regions=make_regions(settings),
+    )
+
+
+def make_regions(settings: Settings) -> list[Region]:
+    """Return the configured regions, in the settings' order."""
+    return [_region(name, region) for name, region in settings.regions.items()]
+
+
+def _region(name: str, region: RegionSettings) -> Region:
+    return Region(
+        name=name,
+        zone=region.zone,
+        slots=region.slots,
+        pue=region.pue,
+        pue_source=region.pue_source,
+        hardware=region.hardware,
+        realtime_slots=region.realtime_slots,
+        latency_ms=region.latency_ms,
+        ownership=region.ownership,
+        models=region.models,
+        embodied_kg=region.embodied_kg,
+        life_h=region.life_h,
+    )
+
+
+def make_models(settings: Settings) -> dict[str, Model]:
+    """Return the built-in and the configured models by name. Raises ConfigError."""
+    return catalogue.catalogue({name: model.model_dump() for name, model in settings.models.items()})
+
+
+def broker_url(settings: Settings) -> str:
+    """Return the broker's address. Raises ConfigError when none is set: only ``carbonq up`` starts one itself."""
+    if settings.broker_url is None:
+        raise ConfigError("no broker is set; set CARBONQ_BROKER_URL (redis://... or amqp://...) or use `carbonq up`")
+    return settings.broker_url.get_secret_value()
+
+
+def make_tickets(settings: Settings) -> Tickets:
+    """Return the publisher of tickets; nothing is connected yet. Raises ConfigError when no broker is set."""
+    return Tickets(broker_url(settings))
+
+
+def make_engine(model: Model, *, threads: int = 1) -> Engine:
+    """Return the engine of a model, not loaded yet. Raises ConfigError for an engine that does not exist."""
+    if model.engine == "wordllama":
+        from carbonq.engines.wordllama import WordLlamaEngine
+
+        return WordLlamaEngine(model)
+    if model.engine == "llama_cpp":
+        from carbonq.engines.llama_cpp import LlamaCppEngine
+
+        return LlamaCppEngine(model, threads=threads)
+    raise ConfigError(f"model {model.name} names the engine {model.engine!r}, which does not exist")
+
+
+def make_meters(
+    settings: Settings, region: str, *, pids: Callable[[], Sequence[int]], may_use_rapl: bool
+) -> list[Meter]:
+    """Return the meters of a region's worker on this host."""
+    from carbonq.meters.discover import discover
+
+    values = settings.regions[region]
+    return discover(gpus=values.gpus, watts_per_core=values.watts_per_core, pids=pids, may_use_rapl=may_use_rapl)
+
+
+def make_sources(settings: Settings, clock: Clock) -> dict[tuple[str, Signal], GridSource]:
+    """Return the grid source of each (zone, book) that a region uses. Raises ConfigError for a bad file."""
+    sources: dict[tuple[str, Signal], GridSource] = {}
+    for zone in dict.fromkeys(region.zone for region in settings.regions.values()):
+        values = settings.zones[zone]
+        for signal, source in ((Signal.MOER, values.marginal), (Signal.AER, values.average)):
+            if source is None:
+                continue
+            sources[(zone, signal)] = _source(zone, signal, source.source, source.path, clock)
+    return sources
+
+
+def _source(zone: str, signal: Signal, kind: str, path: Path | None, clock: Clock) -> GridSource:
+    if kind == "recorded":
+        from carbonq.grid.recorded import RecordedSource, shift_for
+
+        if signal is not Signal.MOER:
+            raise ConfigError(f"zones.{zone}.average: the recorded grid that ships has marginal rates only")
+        return RecordedSource(shift_for(clock))
+    from carbonq.grid.csv_file import CsvSource
+
+    if path is None:
+        raise ConfigError(f'zones.{zone}: source = "csv" needs a path')
+    return CsvSource(path, zone, signal)
