@@ -301,6 +301,8 @@ class NewChunk:
     est_energy_uj: int
     baseline_region: str
     baseline_window_at: datetime
+    latest_start_at: datetime | None = None
+    parent_chunk_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

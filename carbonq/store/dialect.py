@@ -8,8 +8,23 @@ from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import NUMERIC, TEXT, TIMESTAMP, BigInteger, Connection, Integer, event, text
-from sqlalchemy.dialects.postgresql import JSONB
+from sqlalchemy import (
+    NUMERIC,
+    TEXT,
+    TIMESTAMP,
+    BigInteger,
+    ColumnElement,
+    Connection,
+    Integer,
+    Table,
+    any_,
+    event,
+    func,
+    literal,
+    select,
+    text,
+)
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.engine import Dialect, Engine, make_url
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
@@ -119,6 +134,31 @@ def batches(rows: Sequence[Mapping[str, Any]], columns: int) -> list[Sequence[Ma
     """Cut rows so that one multi-row statement of ``columns`` columns stays under the parameter limit."""
     size = max(1, MAX_PARAMETERS // max(1, columns))
     return [rows[start : start + size] for start in range(0, len(rows), size)]
+
+
+def insert_columns(tx: Connection, table: Table, values: Mapping[str, Sequence[Any]]) -> None:
+    """Insert many rows given by column, all columns equally long; for plain text and integer columns only.
+
+    Several times faster than an ordinary multi-row insert on either database, and one statement on PostgreSQL.
+    """
+    names = ", ".join(values)
+    if tx.dialect.name == "postgresql":
+        types = (table.c[name].type.compile(dialect=tx.dialect).replace("BIGSERIAL", "BIGINT") for name in values)
+        arrays = ", ".join(f"%s::{kind}[]" for kind in types)
+        statement = f"INSERT INTO {table.name} ({names}) SELECT * FROM unnest({arrays})"
+        tx.exec_driver_sql(statement, tuple(list(column) for column in values.values()))
+        return
+    marks = ", ".join("?" * len(values))
+    rows = list(zip(*values.values(), strict=True))
+    if rows:
+        tx.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", rows)
+
+
+def is_any_of(tx: Connection, column: ColumnElement[Any], values: Sequence[int] | Sequence[str]) -> ColumnElement[bool]:
+    """Return ``column IN values`` for any number of values, as one bound parameter."""
+    if tx.dialect.name == "postgresql":
+        return column == any_(literal(list(values), ARRAY(column.type)))
+    return column.in_(select(func.json_each(json.dumps(list(values))).table_valued("value").c.value))
 
 
 def configure(engine: Engine) -> None:

@@ -1,0 +1,283 @@
+"""Rows of ``jobs``: what clients submitted and how far it has come. Every change names the states it leaves."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import and_, func, insert, or_, select, update
+
+from carbonq.errors import InvalidRequest, NotFound
+from carbonq.model import Endpoint, Job, JobState, LatePolicy
+from carbonq.store.database import Tx
+from carbonq.store.dialect import is_any_of
+from carbonq.store.tables import jobs
+
+#: What ``Job`` holds; the other columns are only asked about, never shown.
+_COLUMNS = tuple(jobs.c[name] for name in Job.__dataclass_fields__)
+
+_OPEN = (JobState.WAITING, JobState.RUNNING, JobState.FINISHING)
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How many items of one job ended, and how."""
+
+    succeeded: int = 0
+    failed: int = 0
+    expired: int = 0
+    cancelled: int = 0
+
+
+def _job(row: Mapping[Any, Any]) -> Job:
+    values: dict[str, Any] = dict(row)
+    values["endpoint"] = Endpoint(values["endpoint"])
+    values["state"] = JobState(values["state"])
+    values["late_policy"] = LatePolicy(values["late_policy"])
+    values["regions"] = None if values["regions"] is None else tuple(values["regions"])
+    return Job(**values)
+
+
+def insert_job(
+    tx: Tx,
+    job: Job,
+    *,
+    source: str,
+    machine_created_at: datetime,
+    idempotency_key: str | None = None,
+    body_fingerprint: str | None = None,
+) -> None:
+    """Store a new job. Raises sqlalchemy's IntegrityError when the tenant used the idempotency key before."""
+    values = {name: getattr(job, name) for name in Job.__dataclass_fields__}
+    values["regions"] = None if job.regions is None else list(job.regions)
+    values["metadata"] = dict(job.metadata)
+    tx.execute(
+        insert(jobs).values(
+            **values,
+            source=source,
+            is_chunked=False,
+            machine_created_at=machine_created_at,
+            idempotency_key=idempotency_key,
+            body_fingerprint=body_fingerprint,
+        )
+    )
+
+
+def find(tx: Tx, job_id: str, tenant: str | None = None) -> Job | None:
+    """Return a job, of any tenant when ``tenant`` is None; None when there is no such job."""
+    statement = select(*_COLUMNS).where(jobs.c.job_id == job_id)
+    if tenant is not None:
+        statement = statement.where(jobs.c.tenant == tenant)
+    row = tx.execute(statement).mappings().one_or_none()
+    return None if row is None else _job(row)
+
+
+def get(tx: Tx, job_id: str, tenant: str | None = None) -> Job:
+    """Return a job, of any tenant when ``tenant`` is None. Raises NotFound, also for another tenant's job."""
+    job = find(tx, job_id, tenant)
+    if job is None:
+        raise NotFound(f"there is no job {job_id!r}; `carbonq jobs list` shows yours")
+    return job
+
+
+def find_repeated(tx: Tx, tenant: str, idempotency_key: str) -> tuple[Job, str | None] | None:
+    """Return the job a tenant's idempotency key stands for, and the fingerprint of its request."""
+    statement = select(*_COLUMNS, jobs.c.body_fingerprint).where(
+        jobs.c.tenant == tenant, jobs.c.idempotency_key == idempotency_key
+    )
+    row = tx.execute(statement).mappings().one_or_none()
+    if row is None:
+        return None
+    values = dict(row)
+    fingerprint = values.pop("body_fingerprint")
+    return _job(values), fingerprint
+
+
+def page(
+    tx: Tx, tenant: str | None, after: str | None = None, limit: int = 20, *, states: Sequence[JobState] = ()
+) -> list[Job]:
+    """Return a tenant's jobs, newest first, beginning after the job ``after``.
+
+    Ask for one more than is shown to know whether there are more. Raises InvalidRequest for an unknown ``after``.
+    """
+    statement = select(*_COLUMNS).order_by(jobs.c.created_at.desc(), jobs.c.job_id.desc()).limit(limit)
+    if tenant is not None:
+        statement = statement.where(jobs.c.tenant == tenant)
+    if states:
+        statement = statement.where(jobs.c.state.in_(list(states)))
+    if after is not None:
+        last = find(tx, after, tenant)
+        if last is None:
+            raise InvalidRequest(
+                f"after: there is no job {after!r}; pass the last id of the page before", param="after"
+            )
+        statement = statement.where(
+            or_(
+                jobs.c.created_at < last.created_at,
+                and_(jobs.c.created_at == last.created_at, jobs.c.job_id < last.job_id),
+            )
+        )
+    return [_job(row) for row in tx.execute(statement).mappings()]
+
+
+def open_jobs(tx: Tx) -> list[Job]:
+    """Return every job that is not final, oldest first."""
+    statement = select(*_COLUMNS).where(jobs.c.finished_at.is_(None), jobs.c.state.in_(_OPEN))
+    return [_job(row) for row in tx.execute(statement.order_by(jobs.c.created_at, jobs.c.job_id)).mappings()]
+
+
+def unchunked(tx: Tx) -> list[tuple[Job, datetime]]:
+    """Return open jobs that are not cut into chunks yet, oldest first, with the machine time they came."""
+    statement = (
+        select(*_COLUMNS, jobs.c.machine_created_at)
+        .where(jobs.c.finished_at.is_(None), jobs.c.is_chunked.is_(False))
+        .order_by(jobs.c.created_at, jobs.c.job_id)
+    )
+    found: list[tuple[Job, datetime]] = []
+    for row in tx.execute(statement).mappings():
+        values = dict(row)
+        came_at: datetime = values.pop("machine_created_at")
+        found.append((_job(values), came_at))
+    return found
+
+
+def take_unchunked(tx: Tx, job_ids: Sequence[str]) -> set[str]:
+    """Mark jobs as chunked and return those that were not before; the caller's transaction chunks them."""
+    statement = (
+        update(jobs)
+        .where(is_any_of(tx, jobs.c.job_id, sorted(job_ids)), jobs.c.is_chunked.is_(False))
+        .values(is_chunked=True)
+        .returning(jobs.c.job_id)
+    )
+    return set(tx.execute(statement).scalars())
+
+
+def mark_running(tx: Tx, job_ids: Sequence[str], at: datetime) -> None:
+    """Move waiting jobs to running; does nothing to jobs in another state."""
+    tx.execute(
+        update(jobs)
+        .where(is_any_of(tx, jobs.c.job_id, sorted(job_ids)), jobs.c.state == JobState.WAITING)
+        .values(state=JobState.RUNNING, started_at=at)
+    )
+
+
+def bump(tx: Tx, job_id: str, *, succeeded: int = 0, failed: int = 0, expired: int = 0, cancelled: int = 0) -> None:
+    """Add to a job's counters; call it in the transaction that ends the items."""
+    tx.execute(
+        update(jobs)
+        .where(jobs.c.job_id == job_id)
+        .values(
+            items_succeeded=jobs.c.items_succeeded + succeeded,
+            items_failed=jobs.c.items_failed + failed,
+            items_expired=jobs.c.items_expired + expired,
+            items_cancelled=jobs.c.items_cancelled + cancelled,
+        )
+    )
+
+
+def bump_many(tx: Tx, ended: Mapping[str, Ended]) -> None:
+    """Add to the counters of several jobs."""
+    # In one order everywhere, or two checkpoints that share jobs lock each other out.
+    for job_id in sorted(ended):
+        one = ended[job_id]
+        bump(
+            tx,
+            job_id,
+            succeeded=one.succeeded,
+            failed=one.failed,
+            expired=one.expired,
+            cancelled=one.cancelled,
+        )
+
+
+def request_cancel(tx: Tx, job_id: str) -> bool:
+    """Ask for an open job's end; False when it is final or was asked before."""
+    statement = (
+        update(jobs)
+        .where(
+            jobs.c.job_id == job_id,
+            jobs.c.state.in_((JobState.WAITING, JobState.RUNNING)),
+            jobs.c.is_cancel_requested.is_(False),
+        )
+        .values(is_cancel_requested=True)
+    )
+    return tx.execute(statement).rowcount == 1
+
+
+def lock(tx: Tx, job_id: str) -> Job:
+    """Return a job and keep others from changing its row until the transaction ends. Raises NotFound."""
+    tx.execute(select(jobs.c.job_id).where(jobs.c.job_id == job_id).with_for_update())
+    return get(tx, job_id)
+
+
+def cancel_requested(tx: Tx, job_ids: Sequence[str] | None = None) -> list[str]:
+    """Return the open jobs (of those given) whose end was asked for and whose items have not all ended."""
+    statement = select(jobs.c.job_id).where(
+        jobs.c.finished_at.is_(None), jobs.c.is_cancel_requested.is_(True), _items_ended() < jobs.c.items_total
+    )
+    if job_ids is not None:
+        statement = statement.where(is_any_of(tx, jobs.c.job_id, job_ids))
+    return list(tx.execute(statement.order_by(jobs.c.job_id)).scalars())
+
+
+def past_deadline(tx: Tx, now: datetime) -> list[str]:
+    """Return open jobs of late policy ``expire`` whose deadline has passed and whose items have not all ended."""
+    statement = select(jobs.c.job_id).where(
+        jobs.c.finished_at.is_(None),
+        jobs.c.late_policy == LatePolicy.EXPIRE,
+        jobs.c.deadline_at <= now,
+        _items_ended() < jobs.c.items_total,
+    )
+    return list(tx.execute(statement.order_by(jobs.c.job_id)).scalars())
+
+
+def ended(tx: Tx) -> list[Job]:
+    """Return jobs whose items have all ended but whose files are not assembled, oldest first."""
+    statement = (
+        select(*_COLUMNS)
+        .where(jobs.c.finished_at.is_(None), jobs.c.state.in_(_OPEN), _items_ended() == jobs.c.items_total)
+        .order_by(jobs.c.created_at, jobs.c.job_id)
+    )
+    return [_job(row) for row in tx.execute(statement).mappings()]
+
+
+def mark_finishing(tx: Tx, job_id: str) -> None:
+    """Move a job whose items have all ended from waiting or running to finishing."""
+    tx.execute(
+        update(jobs)
+        .where(jobs.c.job_id == job_id, jobs.c.state.in_((JobState.WAITING, JobState.RUNNING)))
+        .values(state=JobState.FINISHING)
+    )
+
+
+def finish(
+    tx: Tx,
+    job_id: str,
+    state: JobState,
+    *,
+    output_blob: str | None,
+    error_blob: str | None,
+    error: str | None,
+    at: datetime,
+) -> bool:
+    """Move a job from finishing to a final state; False when another process has done so."""
+    statement = (
+        update(jobs)
+        .where(jobs.c.job_id == job_id, jobs.c.state == JobState.FINISHING, jobs.c.finished_at.is_(None))
+        .values(state=state, output_blob=output_blob, error_blob=error_blob, error=error, finished_at=at)
+    )
+    return tx.execute(statement).rowcount == 1
+
+
+def counts_by_state(tx: Tx, tenant: str | None = None) -> dict[JobState, int]:
+    """Count jobs by state, of one tenant or of all."""
+    statement = select(jobs.c.state, func.count()).group_by(jobs.c.state)
+    if tenant is not None:
+        statement = statement.where(jobs.c.tenant == tenant)
+    return {JobState(state): count for state, count in tx.execute(statement)}
+
+
+def _items_ended() -> Any:
+    return jobs.c.items_succeeded + jobs.c.items_failed + jobs.c.items_expired + jobs.c.items_cancelled
