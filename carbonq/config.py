@@ -7,6 +7,7 @@ field states its default, unit and interactions in its description; ``carbonq co
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import tomllib
 from collections.abc import Mapping
@@ -90,6 +91,9 @@ class Settings(BaseSettings):
     flower_port: int = Field(5555, ge=0, le=65535, description="Port of Flower on loopback; 0: any free one.")
     flower_password: SecretStr | None = Field(None, description="Flower's password (user carbonq); unset: made.")
     api_key: SecretStr | None = Field(None, description="The key that CLI and client send; also accepted by the API.")
+    api_url: str | None = Field(
+        None, description="Where the CLI finds the API; unset: as the stack of data_dir says, else http://host:port."
+    )
     tenant: str = Field("default", pattern=_NAME, description="Tenant of the local key.")
     home_region: str | None = Field(None, description="Where work would run without carbonq; unset: the first region.")
     zones: dict[str, ZoneSettings] = Field(default_factory=dict, description="Grid zones and their sources.")
@@ -179,6 +183,31 @@ class _TomlFile(PydanticBaseSettingsSource):
 
     def __call__(self) -> dict[str, Any]:
         return read_toml(config_path())
+
+
+def environment(settings: Settings) -> dict[str, str]:
+    """Return the settings that were given, as the environment of a child process; holds secrets in the clear."""
+    values: dict[str, str] = {}
+    for name in settings.model_fields_set:
+        value = getattr(settings, name)
+        if isinstance(value, SecretStr):
+            values[f"CARBONQ_{name.upper()}"] = value.get_secret_value()
+        elif value is not None:
+            plain = settings.model_dump(mode="json", include={name}, exclude_unset=True)[name]
+            values[f"CARBONQ_{name.upper()}"] = plain if isinstance(plain, str) else json.dumps(plain)
+    return values
+
+
+def origin(name: str) -> str:
+    """Say where the value of a setting comes from: the variable, the file, or ``default``."""
+    variable = f"CARBONQ_{name.upper()}"
+    set_by = [key for key in sorted(os.environ) if key == variable or key.startswith(f"{variable}__")]
+    path = config_path()
+    if name in read_toml(path):
+        set_by.append(str(path))
+    if os.environ.get(f"{variable}_FILE"):
+        set_by.insert(0, f"{variable}_FILE")
+    return ", ".join(set_by) or "default"
 
 
 def config_path() -> Path | None:

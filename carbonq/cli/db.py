@@ -1,0 +1,33 @@
+"""``carbonq db``: the schema of the database."""
+
+from __future__ import annotations
+
+import typer
+
+from carbonq.cli.output import AsJson, emit_json, say
+
+app = typer.Typer(no_args_is_help=True, help="The database's schema.")
+
+
+@app.callback()
+def group() -> None:
+    """Keep ``db upgrade`` a subcommand although it is the only one."""
+
+
+@app.command()
+def upgrade(as_json: AsJson = False) -> None:
+    """Bring the database to this version's schema; does nothing if it is there already."""
+    from carbonq import config
+    from carbonq.store import schema
+    from carbonq.store.database import Database
+
+    settings = config.load()
+    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    database = Database(settings.resolved_database_url)
+    before = schema.current(database)
+    after = schema.upgrade(database)
+    database.dispose()
+    if as_json:
+        emit_json({"from": before, "to": after})
+    else:
+        say(f"the database is at schema {after}" + ("" if before == after else f" (was {before or 'empty'})"))

@@ -1,0 +1,84 @@
+"""The command ``carbonq``: data on stdout, messages on stderr, exit status 0, 1 (one sentence says why) or 2 (usage).
+
+Commands live one noun to a file; each imports what it needs when it runs, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import Annotated
+
+import typer
+
+from carbonq import __version__
+from carbonq.cli import config, db, demo, doctor, jobs, keys, ledger, plan, regions, submit, up, worker
+from carbonq.errors import CarbonqError, Infeasible, InvalidRequest
+
+app = typer.Typer(
+    name="carbonq",
+    help="A carbon-aware job queue for batch AI inference, with a ledger anyone can recompute.\n\n"
+    "Try it: carbonq demo. Use it: carbonq up, then carbonq submit embeddings docs.jsonl --deadline 6h --wait.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _show_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(__version__)
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Hold the options that belong to no command."""
+
+
+app.command("demo")(demo.demo)
+app.command("up")(up.up)
+app.add_typer(submit.app, name="submit")
+app.add_typer(jobs.app, name="jobs")
+app.add_typer(plan.app, name="plan")
+app.add_typer(regions.app, name="regions")
+app.add_typer(ledger.app, name="ledger")
+app.add_typer(keys.app, name="keys")
+app.add_typer(db.app, name="db")
+app.add_typer(config.app, name="config")
+app.command("doctor")(doctor.doctor)
+app.command("worker")(worker.worker)
+app.command("process")(worker.process)
+
+
+def sentence(error: CarbonqError) -> str:
+    """Return what is told about an error: its sentence, the field or line if it does not name it, and the way out."""
+    text = error.message
+    if isinstance(error, InvalidRequest):
+        if error.line is not None and f"line {error.line}" not in text:
+            text = f"line {error.line}: {text}"
+        if error.param and error.param not in text:
+            text = f"{text} (field: {error.param})"
+    if isinstance(error, Infeasible) and error.best not in text:
+        text = f"{text.rstrip('.')}; {error.best}"
+    return text
+
+
+def main() -> None:
+    """Run the command line and exit."""
+    try:
+        app()
+    except CarbonqError as error:
+        sys.stderr.write(f"carbonq: {sentence(error)}\n")
+        sys.exit(1)
+    except BrokenPipeError:
+        # The reader of our output went away (`carbonq ... | head`); the interpreter must not flush into it again.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except KeyboardInterrupt:
+        sys.exit(130)
