@@ -19,11 +19,12 @@ UJ_PER_KWH = 3_600_000_000_000
 #: 1 lb = 453.59237 g exactly, so lb/MWh x this = g/kWh.
 G_PER_KWH_PER_LB_PER_MWH = Decimal("0.45359237")
 
-#: Arithmetic of the ledger: 34 significant digits, half-even (docs/methodology.md).
+#: Decimals of the ledger: 34 significant digits, half-even (docs/methodology.md).
 LEDGER_CONTEXT = Context(prec=34, rounding=ROUND_HALF_EVEN)
 
 #: Grams are rounded once, at the end, to this quantum.
 GRAM_QUANTUM = Decimal("1E-15")
+_QUANTA_PER_GRAM = 10**15
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -60,11 +61,26 @@ def parse_iso(text: str) -> datetime:
     return at.astimezone(UTC)
 
 
+def quanta(numerator: int, denominator: int) -> int:
+    """Return ``numerator / denominator`` as a whole number of gram quanta (1e-15), rounded once, half to even.
+
+    Whole-number arithmetic, so that no intermediate result is ever rounded. ``denominator`` must be positive.
+    """
+    quotient, remainder = divmod(numerator * _QUANTA_PER_GRAM, denominator)
+    twice = 2 * remainder
+    return quotient + (twice > denominator or (twice == denominator and quotient & 1))
+
+
+def from_quanta(count: int) -> Decimal:
+    """Return gram quanta as grams with 15 decimals."""
+    return Decimal(count).scaleb(-15, LEDGER_CONTEXT)
+
+
 def grams(energy_uj: int, pue: Decimal, g_per_kwh: Decimal) -> Decimal:
     """Return ``energy_uj / 3.6e12 x pue x g_per_kwh`` in grams, rounded once, half-even, to 15 decimals."""
-    context = LEDGER_CONTEXT
-    product = context.multiply(context.multiply(Decimal(energy_uj), pue), g_per_kwh)
-    return context.divide(product, Decimal(UJ_PER_KWH)).quantize(GRAM_QUANTUM, context=context)
+    pue_num, pue_den = pue.as_integer_ratio()
+    rate_num, rate_den = g_per_kwh.as_integer_ratio()
+    return from_quanta(quanta(energy_uj * pue_num * rate_num, UJ_PER_KWH * pue_den * rate_den))
 
 
 def kwh(energy_uj: int) -> float:

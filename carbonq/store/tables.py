@@ -417,7 +417,7 @@ engine_batches = Table(  # one row for each part (window) of an engine batch, an
     Column("gpu_uj", BigInteger),
     Column("cpu_uj", BigInteger),
     Column("dram_uj", BigInteger),
-    Column("energy_uj", BigInteger, nullable=False),
+    Column("energy_uj", BigInteger),  # NULL where no meter covered anything
     Column("gpu_meter", Text, nullable=False),
     Column("cpu_meter", Text, nullable=False),
     Column("dram_meter", Text, nullable=False),
@@ -464,7 +464,7 @@ entries = Table(  # narrow: what engine_batches, rates, facts, chunks and placem
     Column("gpu_uj", BigInteger),
     Column("cpu_uj", BigInteger),
     Column("dram_uj", BigInteger),
-    Column("energy_uj", BigInteger, nullable=False),
+    Column("energy_uj", BigInteger),  # NULL where no meter covered anything
     Column("moer_rate_id", Text, ForeignKey("rates.rate_id")),
     Column("moer_status", Text, nullable=False),
     Column("emission_g", ExactDecimal),
@@ -489,6 +489,16 @@ entries = Table(  # narrow: what engine_batches, rates, facts, chunks and placem
     Index("ix_entries_tenant_recorded_at", "tenant", "recorded_at"),
     Index("ix_entries_engine_batch_id", "engine_batch_id", "part"),
     Index("ix_entries_window_at", "window_at"),
+)
+
+unsettled = Table(  # which rates the entries of a part still wait for; a work list, rows go when they are settled
+    "unsettled",
+    metadata,
+    Column("signal", Text, primary_key=True),
+    Column("zone", Text, primary_key=True),
+    Column("window_at", UtcDateTime, primary_key=True),
+    Column("engine_batch_id", Text, primary_key=True),
+    Column("part", Integer, primary_key=True),
 )
 
 #: Tables that only ever grow; a trigger on each refuses UPDATE and DELETE.

@@ -1,0 +1,203 @@
+"""The values a ledger booking is made of: methods, facts, work items, engine batches, and the rows to store. Pure.
+
+Energies are whole microjoules, rates gCO2e/kWh, grams decimals with 15 places.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from carbonq.clock import ClockKind
+from carbonq.meters.protocol import MeteredPart, MeterInfo
+from carbonq.model import Model, Quality, RateStatus, Region, WorkClass
+from carbonq.ratebook import Row, digest
+from carbonq.units import iso, parse_iso, plain
+
+#: Version of the entry's columns.
+SCHEMA = 1
+
+#: The method in force; entries name theirs.
+METHOD = "cq-2026-1"
+
+#: Every method ever used, with its formulas.
+METHODS: Mapping[str, str] = {
+    "cq-2026-1": """\
+weight      = w_prompt x (prompt_tokens - cached_tokens) + w_cached x cached_tokens + w_completion x completion_tokens
+share       = weight / sum of the engine batch's weights (1 / items where all weigh nothing)
+component   = engine batch's component x share, in whole uJ: rounded down, then 1 uJ more to the largest remainders
+              (earlier items first) until the items' components sum to the engine batch's; GPU, CPU, DRAM each by itself
+energy_uj   = gpu_uj + cpu_uj + dram_uj, over those that were metered
+emission_g  = energy_uj / 3.6e12 x pue x moer_g_per_kwh
+inventory_g = energy_uj / 3.6e12 x pue x aer_g_per_kwh
+embodied_g  = embodied_kg x 1000 x duration_s x share / (life_h x 3600)
+transfer_g  = transfer_bytes / 1e9 x transfer_kwh_per_gb x transfer_g_per_kwh
+baseline_g  = energy_uj / 3.6e12 x baseline_pue x baseline_moer_g_per_kwh
+saved_g     = baseline_g - emission_g - transfer_g (nothing is deducted where transfer_g is empty),
+              only where moer_status and baseline_moer_status are the same
+Each gram figure is computed exactly and rounded once, half to even, to 15 decimals. It is empty where any of its
+inputs is empty; unknown is never 0.
+"""
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """What was stated of a region when energy was used there."""
+
+    region: str
+    pue: Decimal
+    pue_source: str
+    hardware: str
+    ownership: str
+    embodied_kg: Decimal | None
+    life_h: Decimal | None
+
+    @classmethod
+    def of(cls, region: Region) -> Fact:
+        """Take the statement from a configured region."""
+        return cls(
+            region.name,
+            region.pue,
+            region.pue_source,
+            region.hardware,
+            region.ownership,
+            region.embodied_kg,
+            region.life_h,
+        )
+
+    @property
+    def fact_id(self) -> str:
+        """The digest that entries refer to."""
+        return digest("fact", self._values().values())
+
+    def _values(self) -> Row:
+        return {name: getattr(self, name) for name in self.__dataclass_fields__}
+
+    def row(self) -> Row:
+        """Return the stored row."""
+        return {"fact_id": self.fact_id, **self._values()}
+
+
+@dataclass(frozen=True, slots=True)
+class WorkItem:
+    """One item as it ran; ``item`` is its index in the job. The last three are None for realtime."""
+
+    tenant: str
+    api_key_id: str | None
+    product_line: str | None
+    workload: str | None
+    job_id: str | None
+    custom_id: str | None
+    item: int | None
+    chunk_id: str | None
+    attempt: int | None
+    work_class: WorkClass
+    requested_model: str
+    outcome: str
+    prompt_tokens: int
+    cached_tokens: int
+    completion_tokens: int
+    placement_id: str | None = None
+    baseline_region: str | None = None
+    baseline_window_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EngineBatch:
+    """One metered engine call, or a stretch of idle or wasted energy (``items`` empty, ``model`` may be None)."""
+
+    engine_batch_id: str
+    worker_id: str
+    work_class: WorkClass
+    fact: Fact
+    info: MeterInfo
+    parts: Sequence[MeteredPart]
+    items: Sequence[WorkItem]
+    model: Model | None
+    engine: str | None
+    engine_version: str | None
+    software_version: str
+    clock: ClockKind
+
+
+@dataclass(frozen=True, slots=True)
+class ItemFigures:
+    """One item's figures over all parts, for the caller's ``usage.carbon``.
+
+    None where a part is unmetered or has no rate. ``status`` is the least final one.
+    """
+
+    energy_uj: int | None
+    emission_g: Decimal | None
+    quality: Quality
+    status: RateStatus
+    entry_ids: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """Rows by table, ready to insert, and each item's figures in item order.
+
+    ``awaited`` lists the rates that a later settlement is to look for.
+    """
+
+    facts: list[Row]
+    rates: list[Row]
+    engine_batches: list[Row]
+    entries: list[Row]
+    awaited: list[Row]
+    figures: list[ItemFigures]
+
+
+_DECIMALS = frozenset(
+    (
+        *("pue", "embodied_kg", "life_h", "g_per_kwh", "raw", "duration_s", "emission_g", "inventory_g", "embodied_g"),
+        *("transfer_kwh_per_gb", "transfer_g_per_kwh", "transfer_g", "baseline_g", "saved_g", "cost"),
+    )
+)
+
+
+def dumps(booking: Booking) -> bytes:
+    """Write a booking as JSON, for the spool that outlives a database outage; ``loads`` brings it back exactly."""
+
+    def write(value: object) -> str:
+        if isinstance(value, datetime):
+            return iso(value)
+        if isinstance(value, Decimal):
+            return plain(value)
+        raise TypeError(f"cannot spool {value!r}")
+
+    return json.dumps(asdict(booking), default=write, ensure_ascii=False, separators=(",", ":")).encode()
+
+
+def loads(data: bytes) -> Booking:
+    """Read what ``dumps`` wrote. Raises ValueError when it is not that."""
+    values = json.loads(data)
+    try:
+        figures = [ItemFigures(**_figures(figure)) for figure in values.pop("figures")]
+        return Booking(**{name: [_row(row) for row in rows] for name, rows in values.items()}, figures=figures)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ValueError(f"not a spooled booking: {error}") from error
+
+
+def _row(row: Row) -> Row:
+    for name, value in row.items():
+        if value is None:
+            continue
+        if name in _DECIMALS:
+            row[name] = Decimal(value)
+        elif name.endswith("_at"):
+            row[name] = parse_iso(value)
+    return row
+
+
+def _figures(figure: Row) -> Row:
+    return _row(figure) | {
+        "quality": Quality(figure["quality"]),
+        "status": RateStatus(figure["status"]),
+        "entry_ids": tuple(figure["entry_ids"]),
+    }

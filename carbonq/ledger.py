@@ -1,0 +1,373 @@
+"""The ledger's rules: what one metered engine batch is booked as. Pure: values in, rows out.
+
+Energies are whole microjoules, rates gCO2e/kWh, grams decimals with 15 places; ``docs/methodology.md`` is the text for
+the auditor. All products are whole-number fractions, rounded once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from carbonq import shares
+from carbonq.booking import (
+    METHOD,
+    METHODS,
+    SCHEMA,
+    Booking,
+    EngineBatch,
+    Fact,
+    ItemFigures,
+    WorkItem,
+)
+from carbonq.meters.protocol import MeteredPart
+from carbonq.model import EntryKind, EntryReason, Rate, RateStatus, Signal
+from carbonq.ratebook import OPEN_STATUSES, RateBook, Row, make_rate, rate_row, worst
+from carbonq.units import UJ_PER_KWH, from_quanta, quanta
+
+__all__ = [
+    "METHOD",
+    "METHODS",
+    "SCHEMA",
+    "Booking",
+    "EngineBatch",
+    "Fact",
+    "ItemFigures",
+    "RateBook",
+    "WorkItem",
+    "book",
+    "book_overhead",
+    "make_rate",
+]
+
+
+def book(
+    batch: EngineBatch,
+    rates: RateBook,
+    *,
+    recorded_at: datetime,
+    recorded_by: str,
+    baseline_facts: Mapping[str, Fact],
+) -> Booking:
+    """Book an engine batch: one entry for each item and part, shares and energies exact (invariant 1).
+
+    ``recorded_at`` is machine time; ``baseline_facts`` is by region. Raises ValueError for a batch without items or
+    model, or impossible token counts.
+    """
+    model = batch.model
+    if not batch.items or model is None:
+        raise ValueError(f"engine batch {batch.engine_batch_id} has no items or no model; book it as overhead")
+    weights = [
+        shares.token_weight(
+            item.prompt_tokens,
+            item.cached_tokens,
+            item.completion_tokens,
+            model.w_prompt,
+            model.w_cached,
+            model.w_completion,
+        )
+        for item in batch.items
+    ]
+    constants = {
+        "recorded_at": recorded_at,
+        "recorded_by": recorded_by,
+        "kind": EntryKind.ITEM.value,
+        "w_prompt": model.w_prompt,
+        "w_cached": model.w_cached,
+        "w_completion": model.w_completion,
+    }
+    return _Booker(batch, rates, constants, weights, baseline_facts).run([_item_columns(item) for item in batch.items])
+
+
+def book_overhead(
+    batch: EngineBatch,
+    rates: RateBook,
+    kind: EntryKind,
+    *,
+    outcome: str | None,
+    recorded_at: datetime,
+    recorded_by: str,
+    tenant: str | None = None,
+    chunk_id: str | None = None,
+    attempt: int | None = None,
+) -> Booking:
+    """Book idle, wasted or unknowable energy: one entry for each part that carries all of it, never an item's.
+
+    Raises ValueError for kind ``item``.
+    """
+    if kind is EntryKind.ITEM:
+        raise ValueError("an item's energy is not overhead")
+    constants = {
+        "recorded_at": recorded_at,
+        "recorded_by": recorded_by,
+        "kind": kind.value,
+        "w_prompt": 0,
+        "w_cached": 0,
+        "w_completion": 0,
+    }
+    columns = dict.fromkeys(_ITEM_COLUMNS) | {
+        **dict.fromkeys(("prompt_tokens", "cached_tokens", "completion_tokens"), 0),
+        "outcome": outcome,
+        "tenant": tenant,
+        "chunk_id": chunk_id,
+        "attempt": attempt,
+        "class": None if kind is EntryKind.IDLE else batch.work_class.value,
+    }
+    return _Booker(batch, rates, constants, [1], {}).run([columns])
+
+
+_ITEM_COLUMNS = (
+    "outcome",
+    "tenant",
+    "api_key_id",
+    "product_line",
+    "workload",
+    "job_id",
+    "custom_id",
+    "item",
+    "chunk_id",
+    "attempt",
+    "class",
+    "requested_model",
+    "placement_id",
+    "baseline_region",
+    "baseline_window_at",
+    "prompt_tokens",
+    "cached_tokens",
+    "completion_tokens",
+)
+
+
+def _item_columns(item: WorkItem) -> Row:
+    columns = {name: getattr(item, name, None) for name in _ITEM_COLUMNS}
+    columns["class"] = item.work_class.value
+    return columns
+
+
+#: A rate times a PUE as an exact fraction: grams for each microjoule. None where either is unknown.
+_Ratio = tuple[int, int] | None
+
+
+def _ratio(pue: Decimal | None, rate: Rate | None) -> _Ratio:
+    if pue is None or rate is None:
+        return None
+    pue_num, pue_den = pue.as_integer_ratio()
+    rate_num, rate_den = rate.g_per_kwh.as_integer_ratio()
+    return pue_num * rate_num, UJ_PER_KWH * pue_den * rate_den
+
+
+def _quanta(amount: int | None, ratio: _Ratio) -> int | None:
+    return None if amount is None or ratio is None else quanta(amount * ratio[0], ratio[1])
+
+
+def _grams(count: int | None) -> Decimal | None:
+    return None if count is None else from_quanta(count)
+
+
+@dataclass(frozen=True, slots=True)
+class _Baseline:
+    """What all items of one baseline (region, window) share."""
+
+    columns: Row
+    ratio: _Ratio
+    status: RateStatus | None
+
+
+_NO_BASELINE = _Baseline({"baseline_fact_id": None, "baseline_rate_id": None, "baseline_moer_status": None}, None, None)
+
+
+class _Booker:
+    """Writes the rows of one engine batch, part by part, and remembers which rates and facts they refer to."""
+
+    def __init__(
+        self, batch: EngineBatch, rates: RateBook, constants: Row, weights: Sequence[int], facts: Mapping[str, Fact]
+    ) -> None:
+        self._batch = batch
+        self._rates = rates
+        self._constants = constants
+        self._weights = weights
+        self._facts = facts
+        self._numerators, self._denominator = shares.fractions(weights)
+        self._fact_id = batch.fact.fact_id
+        self._baselines: dict[tuple[str, datetime], _Baseline] = {}
+        self._used_facts = {self._fact_id: batch.fact}
+        self._used_rates: dict[str, Rate] = {}
+        self._awaited: dict[tuple[Signal, str, datetime], None] = {}
+        self._moer_statuses: list[RateStatus] = []
+
+    def run(self, items: Sequence[Row]) -> Booking:
+        batch_rows: list[Row] = []
+        awaited: list[Row] = []
+        parts: list[list[Row]] = []
+        for number, part in enumerate(self._batch.parts, start=1):
+            self._awaited = {}
+            batch_rows.append(self._batch_row(number, part, len(items)))
+            parts.append(self._entries(number, part, items))
+            awaited += [
+                {"engine_batch_id": self._batch.engine_batch_id, "part": number}
+                | {"signal": signal.value, "zone": zone, "window_at": window_at}
+                for signal, zone, window_at in self._awaited
+            ]
+        status = worst(self._moer_statuses)
+        return Booking(
+            facts=[fact.row() for fact in self._used_facts.values()],
+            rates=[rate_row(rate) for rate in self._used_rates.values()],
+            engine_batches=batch_rows,
+            entries=[entry for entries in parts for entry in entries],
+            awaited=awaited,
+            figures=[self._figures(entries, status) for entries in zip(*parts, strict=True)],
+        )
+
+    def _figures(self, entries: Sequence[Row], status: RateStatus) -> ItemFigures:
+        energies = [entry["energy_uj"] for entry in entries]
+        emissions: list[Decimal | None] = [entry["emission_g"] for entry in entries]
+        known = [emission for emission in emissions if emission is not None]
+        return ItemFigures(
+            energy_uj=None if None in energies or not energies else sum(energies),
+            emission_g=sum(known[1:], known[0]) if known and None not in emissions else None,
+            quality=self._batch.info.quality,
+            status=status,
+            entry_ids=tuple(entry["entry_id"] for entry in entries),
+        )
+
+    def _find(self, signal: Signal, zone: str, window_at: datetime) -> tuple[Rate | None, RateStatus]:
+        rate, status = self._rates.lookup(signal, zone, window_at)
+        if rate is not None:
+            self._used_rates[rate.rate_id] = rate
+        return rate, status
+
+    def _await(self, status: RateStatus | None, signal: Signal, zone: str, window_at: datetime) -> None:
+        # A region that left the settings has no zone, so nothing can settle it.
+        if status in OPEN_STATUSES and zone:
+            self._awaited[signal, zone, window_at] = None
+
+    def _baseline(self, region: str | None, window_at: datetime | None) -> _Baseline:
+        if region is None or window_at is None:
+            return _NO_BASELINE
+        zone = self._rates.zone_of(region)
+        found = self._baselines.get((region, window_at))
+        if found is None:
+            rate, status = self._find(Signal.MOER, zone, window_at)
+            fact = self._facts.get(region)
+            if fact is not None:
+                self._used_facts[fact.fact_id] = fact
+            columns = {
+                "baseline_fact_id": fact and fact.fact_id,
+                "baseline_rate_id": rate and rate.rate_id,
+                "baseline_moer_status": status.value,
+            }
+            found = self._baselines[region, window_at] = _Baseline(columns, _ratio(fact and fact.pue, rate), status)
+        self._await(found.status, Signal.MOER, zone, window_at)
+        return found
+
+    def _embodied(self, duration_s: Decimal) -> _Ratio:
+        fact = self._batch.fact
+        if fact.embodied_kg is None or fact.life_h is None:
+            return None
+        kg_num, kg_den = fact.embodied_kg.as_integer_ratio()
+        s_num, s_den = duration_s.as_integer_ratio()
+        life_num, life_den = fact.life_h.as_integer_ratio()
+        return kg_num * 1000 * s_num * life_den, kg_den * s_den * life_num * 3600 * self._denominator
+
+    def _batch_row(self, number: int, part: MeteredPart, count: int) -> Row:
+        batch, info, model = self._batch, self._batch.info, self._batch.model
+        return {
+            "engine_batch_id": batch.engine_batch_id,
+            "part": number,
+            "parts": len(batch.parts),
+            "items": count,
+            "weight": self._denominator,
+            "class": batch.work_class.value,
+            "worker_id": batch.worker_id,
+            "fact_id": self._fact_id,
+            "region": batch.fact.region,
+            "device_ids": list(info.device_ids),
+            "model": model and model.name,
+            "engine": batch.engine,
+            "engine_version": batch.engine_version,
+            "precision": model and model.precision,
+            "software_version": batch.software_version,
+            "clock": batch.clock.value,
+            "window_at": part.window_at,
+            "started_at": part.started_at,
+            "ended_at": part.ended_at,
+            "duration_s": _duration(part),
+            "gpu_uj": part.gpu_uj,
+            "cpu_uj": part.cpu_uj,
+            "dram_uj": part.dram_uj,
+            "energy_uj": _sum((part.gpu_uj, part.cpu_uj, part.dram_uj)),
+            "gpu_meter": info.gpu_meter.value,
+            "cpu_meter": info.cpu_meter.value,
+            "dram_meter": info.dram_meter.value,
+            "quality": info.quality.value,
+            "uncertainty_pct": info.uncertainty_pct,
+        }
+
+    def _entries(self, number: int, part: MeteredPart, items: Sequence[Row]) -> list[Row]:
+        batch = self._batch
+        zone = self._rates.zone_of(batch.fact.region)
+        moer, moer_status = self._find(Signal.MOER, zone, part.window_at)
+        aer, aer_status = self._find(Signal.AER, zone, part.window_at)
+        self._await(moer_status, Signal.MOER, zone, part.window_at)
+        self._await(aer_status, Signal.AER, zone, part.window_at)
+        self._moer_statuses.append(moer_status)
+        template: Row = {
+            **self._constants,
+            "revision": 1,
+            "supersedes": None,
+            "reason": EntryReason.INITIAL.value,
+            "restatement_id": None,
+            "schema": SCHEMA,
+            "method": METHOD,
+            "engine_batch_id": batch.engine_batch_id,
+            "part": number,
+            "window_at": part.window_at,
+            "share_den": self._denominator,
+            "moer_rate_id": moer and moer.rate_id,
+            "moer_status": moer_status.value,
+            "aer_rate_id": aer and aer.rate_id,
+            "aer_status": aer_status.value,
+            **dict.fromkeys(("transfer_bytes", "transfer_kwh_per_gb", "transfer_g_per_kwh", "transfer_g", "cost")),
+        }
+        impact, inventory = _ratio(batch.fact.pue, moer), _ratio(batch.fact.pue, aer)
+        embodied = self._embodied(_duration(part))
+        prefix = f"{batch.engine_batch_id}.{number}."
+        entries: list[Row] = []
+        split = zip(*(self._split(total) for total in (part.gpu_uj, part.cpu_uj, part.dram_uj)), strict=True)
+        for position, (item, components) in enumerate(zip(items, split, strict=True)):
+            energy_uj = _sum(components)
+            baseline = self._baseline(item["baseline_region"], item["baseline_window_at"])
+            emission = _quanta(energy_uj, impact)
+            alternative = _quanta(energy_uj, baseline.ratio)
+            saved = None
+            if emission is not None and alternative is not None and baseline.status is moer_status:
+                saved = alternative - emission
+            entry = {**template, **item, **baseline.columns}
+            if number > 1:  # tokens are counted once, on part 1
+                entry["prompt_tokens"] = entry["cached_tokens"] = entry["completion_tokens"] = 0
+            entry["entry_id"] = f"{prefix}{position}"
+            entry["share_num"] = self._numerators[position]
+            entry["gpu_uj"], entry["cpu_uj"], entry["dram_uj"] = components
+            entry["energy_uj"] = energy_uj
+            entry["emission_g"] = _grams(emission)
+            entry["inventory_g"] = _grams(_quanta(energy_uj, inventory))
+            entry["embodied_g"] = _grams(_quanta(self._numerators[position], embodied))
+            entry["baseline_g"] = _grams(alternative)
+            entry["saved_g"] = _grams(saved)
+            entries.append(entry)
+        return entries
+
+    def _split(self, total_uj: int | None) -> Sequence[int | None]:
+        return [None] * len(self._weights) if total_uj is None else shares.apportion(total_uj, self._weights)
+
+
+def _sum(components: Sequence[int | None]) -> int | None:
+    """Add what was metered; None when nothing was."""
+    known = [component for component in components if component is not None]
+    return sum(known) if known else None
+
+
+def _duration(part: MeteredPart) -> Decimal:
+    return Decimal(f"{part.duration_s:.6f}")
