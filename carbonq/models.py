@@ -1,7 +1,7 @@
 """The models that ship, and models described by settings. Words: values only, no loading and no I/O.
 
 ``tokens_per_s`` and ``uj_per_token`` are starting values, used until a (model, hardware) pair has been measured. They
-were taken on two cores of a 2.5 GHz x86-64 server CPU, at the default of ``meters/cpu_time.py`` for watts per core.
+were taken on one core of an EPYC 3rd Gen server, at the 1.96 W that ``data/watts_per_core.csv`` gives for it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ WORDLLAMA_256 = Model(
     max_input_tokens=8192,
     chars_per_token=4.4,
     tokens_per_s=400_000.0,
-    uj_per_token=20,
+    uj_per_token=5,
     batch_tokens=65_536,
     batch_items=512,
     # A static embedding looks each token up once and generates none.
@@ -41,15 +41,15 @@ SMOLLM2_135M_INSTRUCT = Model(
     endpoint=Endpoint.CHAT,
     max_input_tokens=3840,
     chars_per_token=4.2,
-    tokens_per_s=100.0,
-    uj_per_token=80_000,
-    batch_tokens=2_048,
+    tokens_per_s=80.0,
+    uj_per_token=25_000,
+    batch_tokens=4_096,
     batch_items=1,
     max_output_tokens=256,
-    # A generated token costs a pass of its own, a prompt token shares one with its neighbours; a cached one costs none.
-    w_prompt=1,
+    # Measured on one thread: 9.3 ms for a prompt token, 21.9 ms for a generated one; a cached token costs nothing.
+    w_prompt=5,
     w_cached=0,
-    w_completion=4,
+    w_completion=12,
     precision="q4_1",
     options=MappingProxyType({"path": None, "context_tokens": 4096, "default_output_tokens": 128}),
 )
