@@ -7,9 +7,10 @@ the auditor. All products are whole-number fractions, rounded once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from operator import attrgetter
+from typing import Any
 
 from carbonq import shares
 from carbonq.booking import (
@@ -24,8 +25,8 @@ from carbonq.booking import (
 )
 from carbonq.meters.protocol import MeteredPart
 from carbonq.model import EntryKind, EntryReason, Rate, RateStatus, Signal
+from carbonq.pricing import NO_BASELINE, Baseline, Pricer, embodied_ratio, ratio_of
 from carbonq.ratebook import OPEN_STATUSES, RateBook, Row, make_rate, rate_row, worst
-from carbonq.units import UJ_PER_KWH, from_quanta, quanta
 
 __all__ = [
     "METHOD",
@@ -78,7 +79,7 @@ def book(
         "w_cached": model.w_cached,
         "w_completion": model.w_completion,
     }
-    return _Booker(batch, rates, constants, weights, baseline_facts).run([_item_columns(item) for item in batch.items])
+    return _Booker(batch, rates, constants, weights, baseline_facts).run([_read_item(item) for item in batch.items])
 
 
 def book_overhead(
@@ -115,9 +116,10 @@ def book_overhead(
         "attempt": attempt,
         "class": None if kind is EntryKind.IDLE else batch.work_class.value,
     }
-    return _Booker(batch, rates, constants, [1], {}).run([columns])
+    return _Booker(batch, rates, constants, [1], {}).run([tuple(columns[name] for name in _ITEM_COLUMNS)])
 
 
+#: What each entry takes from its item; the baseline comes last.
 _ITEM_COLUMNS = (
     "outcome",
     "tenant",
@@ -131,51 +133,16 @@ _ITEM_COLUMNS = (
     "attempt",
     "class",
     "requested_model",
-    "placement_id",
-    "baseline_region",
-    "baseline_window_at",
     "prompt_tokens",
     "cached_tokens",
     "completion_tokens",
+    "placement_id",
+    "baseline_region",
+    "baseline_window_at",
 )
 
 
-def _item_columns(item: WorkItem) -> Row:
-    columns = {name: getattr(item, name, None) for name in _ITEM_COLUMNS}
-    columns["class"] = item.work_class.value
-    return columns
-
-
-#: A rate times a PUE as an exact fraction: grams for each microjoule. None where either is unknown.
-_Ratio = tuple[int, int] | None
-
-
-def _ratio(pue: Decimal | None, rate: Rate | None) -> _Ratio:
-    if pue is None or rate is None:
-        return None
-    pue_num, pue_den = pue.as_integer_ratio()
-    rate_num, rate_den = rate.g_per_kwh.as_integer_ratio()
-    return pue_num * rate_num, UJ_PER_KWH * pue_den * rate_den
-
-
-def _quanta(amount: int | None, ratio: _Ratio) -> int | None:
-    return None if amount is None or ratio is None else quanta(amount * ratio[0], ratio[1])
-
-
-def _grams(count: int | None) -> Decimal | None:
-    return None if count is None else from_quanta(count)
-
-
-@dataclass(frozen=True, slots=True)
-class _Baseline:
-    """What all items of one baseline (region, window) share."""
-
-    columns: Row
-    ratio: _Ratio
-    status: RateStatus | None
-
-
-_NO_BASELINE = _Baseline({"baseline_fact_id": None, "baseline_rate_id": None, "baseline_moer_status": None}, None, None)
+_read_item = attrgetter(*(name.replace("class", "work_class") for name in _ITEM_COLUMNS))
 
 
 class _Booker:
@@ -191,13 +158,13 @@ class _Booker:
         self._facts = facts
         self._numerators, self._denominator = shares.fractions(weights)
         self._fact_id = batch.fact.fact_id
-        self._baselines: dict[tuple[str, datetime], _Baseline] = {}
+        self._baselines: dict[tuple[str, datetime], Baseline] = {}
         self._used_facts = {self._fact_id: batch.fact}
         self._used_rates: dict[str, Rate] = {}
         self._awaited: dict[tuple[Signal, str, datetime], None] = {}
         self._moer_statuses: list[RateStatus] = []
 
-    def run(self, items: Sequence[Row]) -> Booking:
+    def run(self, items: Sequence[tuple[Any, ...]]) -> Booking:
         batch_rows: list[Row] = []
         awaited: list[Row] = []
         parts: list[list[Row]] = []
@@ -221,6 +188,10 @@ class _Booker:
         )
 
     def _figures(self, entries: Sequence[Row], status: RateStatus) -> ItemFigures:
+        if len(entries) == 1:
+            (entry,) = entries
+            quality = self._batch.info.quality
+            return ItemFigures(entry["energy_uj"], entry["emission_g"], quality, status, (entry["entry_id"],))
         energies = [entry["energy_uj"] for entry in entries]
         emissions: list[Decimal | None] = [entry["emission_g"] for entry in entries]
         known = [emission for emission in emissions if emission is not None]
@@ -243,9 +214,9 @@ class _Booker:
         if status in OPEN_STATUSES and zone:
             self._awaited[signal, zone, window_at] = None
 
-    def _baseline(self, region: str | None, window_at: datetime | None) -> _Baseline:
+    def _baseline(self, region: str | None, window_at: datetime | None) -> Baseline:
         if region is None or window_at is None:
-            return _NO_BASELINE
+            return NO_BASELINE
         zone = self._rates.zone_of(region)
         found = self._baselines.get((region, window_at))
         if found is None:
@@ -258,18 +229,9 @@ class _Booker:
                 "baseline_rate_id": rate and rate.rate_id,
                 "baseline_moer_status": status.value,
             }
-            found = self._baselines[region, window_at] = _Baseline(columns, _ratio(fact and fact.pue, rate), status)
+            found = self._baselines[region, window_at] = Baseline(columns, ratio_of(fact and fact.pue, rate), status)
         self._await(found.status, Signal.MOER, zone, window_at)
         return found
-
-    def _embodied(self, duration_s: Decimal) -> _Ratio:
-        fact = self._batch.fact
-        if fact.embodied_kg is None or fact.life_h is None:
-            return None
-        kg_num, kg_den = fact.embodied_kg.as_integer_ratio()
-        s_num, s_den = duration_s.as_integer_ratio()
-        life_num, life_den = fact.life_h.as_integer_ratio()
-        return kg_num * 1000 * s_num * life_den, kg_den * s_den * life_num * 3600 * self._denominator
 
     def _batch_row(self, number: int, part: MeteredPart, count: int) -> Row:
         batch, info, model = self._batch, self._batch.info, self._batch.model
@@ -305,7 +267,7 @@ class _Booker:
             "uncertainty_pct": info.uncertainty_pct,
         }
 
-    def _entries(self, number: int, part: MeteredPart, items: Sequence[Row]) -> list[Row]:
+    def _entries(self, number: int, part: MeteredPart, items: Sequence[tuple[Any, ...]]) -> list[Row]:
         batch = self._batch
         zone = self._rates.zone_of(batch.fact.region)
         moer, moer_status = self._find(Signal.MOER, zone, part.window_at)
@@ -331,31 +293,26 @@ class _Booker:
             "aer_status": aer_status.value,
             **dict.fromkeys(("transfer_bytes", "transfer_kwh_per_gb", "transfer_g_per_kwh", "transfer_g", "cost")),
         }
-        impact, inventory = _ratio(batch.fact.pue, moer), _ratio(batch.fact.pue, aer)
-        embodied = self._embodied(_duration(part))
+        pricer = Pricer(
+            ratio_of(batch.fact.pue, moer),
+            ratio_of(batch.fact.pue, aer),
+            embodied_ratio(batch.fact, _duration(part), self._denominator),
+            moer_status,
+        )
+        split = zip(*(self._split(total) for total in (part.gpu_uj, part.cpu_uj, part.dram_uj)), strict=True)
         prefix = f"{batch.engine_batch_id}.{number}."
         entries: list[Row] = []
-        split = zip(*(self._split(total) for total in (part.gpu_uj, part.cpu_uj, part.dram_uj)), strict=True)
-        for position, (item, components) in enumerate(zip(items, split, strict=True)):
+        for position, (item, share_num, components) in enumerate(zip(items, self._numerators, split, strict=True)):
             energy_uj = _sum(components)
-            baseline = self._baseline(item["baseline_region"], item["baseline_window_at"])
-            emission = _quanta(energy_uj, impact)
-            alternative = _quanta(energy_uj, baseline.ratio)
-            saved = None
-            if emission is not None and alternative is not None and baseline.status is moer_status:
-                saved = alternative - emission
-            entry = {**template, **item, **baseline.columns}
+            baseline = self._baseline(item[-2], item[-1])
+            entry = {**template, **baseline.columns, **pricer.grams(energy_uj, share_num, baseline)}
+            entry.update(zip(_ITEM_COLUMNS, item, strict=True))
             if number > 1:  # tokens are counted once, on part 1
                 entry["prompt_tokens"] = entry["cached_tokens"] = entry["completion_tokens"] = 0
             entry["entry_id"] = f"{prefix}{position}"
-            entry["share_num"] = self._numerators[position]
+            entry["share_num"] = share_num
             entry["gpu_uj"], entry["cpu_uj"], entry["dram_uj"] = components
             entry["energy_uj"] = energy_uj
-            entry["emission_g"] = _grams(emission)
-            entry["inventory_g"] = _grams(_quanta(energy_uj, inventory))
-            entry["embodied_g"] = _grams(_quanta(self._numerators[position], embodied))
-            entry["baseline_g"] = _grams(alternative)
-            entry["saved_g"] = _grams(saved)
             entries.append(entry)
         return entries
 
