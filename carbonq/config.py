@@ -210,6 +210,13 @@ def origin(name: str) -> str:
     return ", ".join(set_by) or "default"
 
 
+def isolate(path: Path) -> None:
+    """Make ``path`` the only settings of this process and its children: the user's own play no part."""
+    for name in [name for name in os.environ if name.startswith("CARBONQ_")]:
+        del os.environ[name]
+    os.environ["CARBONQ_CONFIG"] = str(path)
+
+
 def config_path() -> Path | None:
     """Return the settings file in force, if any. Raises ConfigError when CARBONQ_CONFIG names none."""
     named = os.environ.get("CARBONQ_CONFIG")

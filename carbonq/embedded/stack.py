@@ -146,10 +146,9 @@ class Stack:
 
     def _is_ready(self) -> bool:
         with self.client() as client, contextlib.suppress(CarbonqError):
-            if not client.health().get("ready", False):
-                return False
-            healthy = {region["name"] for region in client.regions() if region["healthy"]}
-            return healthy >= set(self.settings.regions)
+            health = client.health()
+            workers = health.get("live_workers", {})
+            return health.get("status") == "ready" and all(workers.get(region) for region in self.settings.regions)
         return False
 
     def _write_address(self) -> None:

@@ -1,0 +1,103 @@
+"""``carbonq jobs``: look at jobs, follow, cancel and fetch them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from carbonq.cli import connect, results
+from carbonq.cli.output import AsJson, emit_json, emit_pairs, emit_table, say
+
+app = typer.Typer(no_args_is_help=True, help="Jobs: list, show, watch, cancel, results, why.")
+
+JobId = Annotated[str, typer.Argument(metavar="JOB", help="The id that `submit` printed.")]
+
+
+@app.command("list")
+def list_jobs(
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many, newest first.")] = 20, as_json: AsJson = False
+) -> None:
+    """List jobs, newest first."""
+    with connect.open_client() as client:
+        jobs = list(client.jobs(limit=limit))
+    if as_json:
+        emit_json(jobs)
+        return
+    columns = ("id", "state", "model", "ended", "total", "created_at", "deadline_at")
+    emit_table(columns, [[_cell(job, column) for column in columns] for job in jobs])
+
+
+def _cell(job: dict[str, Any], column: str) -> object:
+    if column in {"ended", "total"}:
+        return job["progress"][column]
+    return _seconds(job[column]) if column.endswith("_at") else job[column]
+
+
+def _seconds(time: str) -> str:
+    """Shorten a time to whole seconds."""
+    return time.partition(".")[0] + "Z" if "." in time else time
+
+
+@app.command()
+def show(job_id: JobId, as_json: AsJson = False) -> None:
+    """Show one job: progress, placement, energy and carbon."""
+    with connect.open_client() as client:
+        job = client.job(job_id)
+    if as_json:
+        emit_json(job)
+        return
+    names = ("id", "state", "phase", "model", "regions", "created_at", "deadline_at", "started_at", "finished_at")
+    emit_pairs([(name, job.get(name)) for name in names])
+    emit_pairs([(name, value) for name, value in job["progress"].items() if value])
+    for line in results.summary(job)[1:]:
+        typer.echo(line)
+
+
+@app.command()
+def watch(job_id: JobId, as_json: AsJson = False) -> None:
+    """Follow a job until it is done; exit status 1 if anything of it failed."""
+    with connect.open_client() as client:
+        job = results.wait(client, client.job(job_id))
+        if as_json:
+            emit_json(job)
+        results.deliver(client, job, None)
+
+
+@app.command()
+def cancel(job_id: JobId, as_json: AsJson = False) -> None:
+    """Cancel what of a job has not run yet."""
+    with connect.open_client() as client:
+        job = client.cancel(job_id)
+    if as_json:
+        emit_json(job)
+    else:
+        say(f"{job_id}: {job['state']}" + (", cancelling" if job["is_cancel_requested"] else ""))
+
+
+@app.command("results")
+def fetch(
+    job_id: JobId,
+    output: Annotated[str, typer.Option("-o", "--output", metavar="OUT", help="File to write; - is stdout.")] = "-",
+    errors: Annotated[bool, typer.Option("--errors", help="The lines of failed items instead.")] = False,
+) -> None:
+    """Write a finished job's results: OpenAI batch output lines, in the order they were done."""
+    with connect.open_client() as client:
+        results.write(client.errors(job_id) if errors else client.results(job_id), output)
+
+
+@app.command()
+def why(job_id: JobId, as_json: AsJson = False) -> None:
+    """Show where and when each chunk of a job runs, and why there."""
+    with connect.open_client() as client:
+        chunks = client.chunks(job_id)
+    if as_json:
+        emit_json(chunks)
+        return
+    columns = ("id", "state", "items", "region", "window_at", "forecast_g_per_kwh", "reason")
+    emit_table(columns, [[_chunk_cell(chunk, column) for column in columns] for chunk in chunks])
+
+
+def _chunk_cell(chunk: dict[str, Any], column: str) -> object:
+    value = chunk[column]
+    return _seconds(value) if column == "window_at" and value else value

@@ -1,0 +1,92 @@
+"""Wait for a job and hand its results over: what ``submit --wait`` and ``jobs watch|results`` share."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from carbonq.cli.output import bar, energy, grams, say
+from carbonq.client import Client
+from carbonq.errors import InvalidRequest
+
+Json = dict[str, Any]
+
+
+def wait(client: Client, job: Json) -> Json:
+    """Wait until a job is final, with a bar if a person looks on; Ctrl-C leaves it running and says how to go on."""
+    try:
+        with bar(job["id"], total=job["progress"]["total"]) as advance:
+            return client.wait(job["id"], on_progress=lambda seen: advance(seen["progress"]["ended"]))
+    except KeyboardInterrupt:
+        say(f"{job['id']} goes on without this command; carbonq jobs watch {job['id']}")
+        raise
+
+
+def deliver(client: Client, job: Json, output: str | None) -> None:
+    """Write the results of a final job, tell how it went, and exit with 1 if any item has none.
+
+    ``output`` None writes nothing, ``-`` writes to stdout; a file appears whole or not at all. Failed items go to
+    ``OUTPUT.errors.jsonl``.
+    """
+    if output is not None:
+        write(client.results(job["id"]) if job["has_results"] else (), output)
+        if job["has_errors"] and output != "-":
+            write(client.errors(job["id"]), output + ".errors.jsonl")
+    for line in summary(job):
+        say(line)
+    progress = job["progress"]
+    if progress["succeeded"] < progress["total"]:
+        raise typer.Exit(1)
+
+
+def write(lines: Iterable[bytes], output: str) -> None:
+    """Stream lines into a file that appears whole or not at all, or to stdout for ``-``. Raises InvalidRequest."""
+    if output == "-":
+        for line in lines:
+            sys.stdout.buffer.write(line)
+        sys.stdout.buffer.flush()
+        return
+    path = Path(output)
+    part = path.with_name(path.name + ".part")
+    try:
+        with part.open("wb") as file:
+            file.writelines(lines)
+        part.replace(path)
+    except OSError as error:
+        raise InvalidRequest(f"cannot write {output}: {error.strerror}") from error
+    finally:
+        part.unlink(missing_ok=True)
+    say(f"wrote {output}")
+
+
+def summary(job: Json) -> list[str]:
+    """Say in a few lines how a job stands: items, time, energy and carbon."""
+    progress = job["progress"]
+    counts = ", ".join(
+        f"{progress[name]:,} {name}"
+        for name in ("succeeded", "failed", "expired", "cancelled")
+        if progress[name] or name == "succeeded"
+    )
+    lines = [f"{job['id']}: {job['state']}, {counts} of {progress['total']:,} items"]
+    if job["finished_at"]:
+        how = "LATE, after" if job["is_late"] else "by"
+        lines.append(f"finished {job['finished_at']}, {how} its deadline {job['deadline_at']}")
+    if job["error"]:
+        lines.append(f"error: {job['error']}")
+    carbon = job.get("carbon") or {}
+    if carbon.get("energy_uj"):
+        lines.append(carbon_line(carbon))
+    return lines
+
+
+def carbon_line(carbon: Json) -> str:
+    """Say a job's energy, emission and saving, each with how it is known."""
+    return (
+        f"energy {energy(carbon['energy_uj'])}, emission {grams(carbon.get('emission_g'))}, "
+        f"saved {grams(carbon.get('saved_g'))} against running at once at home "
+        f"({grams(carbon.get('baseline_g'))} at the same energy)"
+    )

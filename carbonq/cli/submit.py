@@ -1,0 +1,200 @@
+"""``carbonq submit``: send a file as a job, and wait for its results if asked to."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+from collections.abc import Generator, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Annotated, Any, BinaryIO
+
+import typer
+
+from carbonq.cli import connect, results
+from carbonq.cli.output import AsJson, bar, emit_json, say
+from carbonq.errors import InvalidRequest
+from carbonq.model import Endpoint
+
+app = typer.Typer(no_args_is_help=True, help="Submit a job: embeddings, summaries, or a file of OpenAI batch lines.")
+
+Input = Annotated[str, typer.Argument(metavar="INPUT", help="File to read; - is stdin.")]
+Deadline = Annotated[str, typer.Option("--deadline", help="Finished by: 6h, 90m, 2d, or an ISO time with its zone.")]
+Regions = Annotated[list[str] | None, typer.Option("--region", help="Only this region (may be repeated).")]
+MaxCarbon = Annotated[str | None, typer.Option("--max-carbon-g", metavar="G", help="Carbon cap in gCO2e.")]
+ProductLine = Annotated[str | None, typer.Option("--product-line", metavar="P", help="For budgets and reports.")]
+Workload = Annotated[str | None, typer.Option("--workload", metavar="W", help="For budgets and reports.")]
+LatePolicy = Annotated[str | None, typer.Option("--late", help="After the deadline: finish_late or expire.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done; exit status 1 if anything of it failed.")]
+Output = Annotated[str | None, typer.Option("-o", "--output", metavar="OUT", help="Write the results (waits).")]
+Format = Annotated[str, typer.Option("--format", help="auto, jsonl, csv or text (one document a line).")]
+Column = Annotated[str | None, typer.Option("--column", help="CSV: the column that holds the text.")]
+
+
+@dataclass(frozen=True, slots=True)
+class _Ask:
+    """What all three commands ask of the API and do afterwards."""
+
+    deadline: str
+    regions: list[str] | None
+    max_carbon_g: str | None
+    product_line: str | None
+    workload: str | None
+    late_policy: str | None
+    is_waiting: bool
+    output: str | None
+    as_json: bool
+
+
+@app.command()
+def embeddings(
+    source: Input,
+    *,
+    deadline: Deadline,
+    model: Annotated[str, typer.Option("--model", help="Embeddings model.")] = "wordllama-256",
+    fmt: Format = "auto",
+    column: Column = None,
+    region: Regions = None,
+    max_carbon_g: MaxCarbon = None,
+    product_line: ProductLine = None,
+    workload: Workload = None,
+    late: LatePolicy = None,
+    wait: Wait = False,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Embed the documents of INPUT: {"id", "text"} or OpenAI lines, CSV with --column, or plain text lines.
+
+    Example: carbonq submit embeddings docs.jsonl --deadline 6h --wait -o out.jsonl
+    """
+    ask = _Ask(deadline, region, max_carbon_g, product_line, workload, late, wait, output, as_json)
+    _submit_documents(source, Endpoint.EMBEDDINGS, model, ask, fmt=fmt, column=column)
+
+
+@app.command()
+def summarize(
+    source: Input,
+    *,
+    deadline: Deadline,
+    model: Annotated[str, typer.Option("--model", help="Chat model.")] = "smollm2-135m-instruct",
+    fmt: Format = "auto",
+    column: Column = None,
+    region: Regions = None,
+    max_carbon_g: MaxCarbon = None,
+    product_line: ProductLine = None,
+    workload: Workload = None,
+    late: LatePolicy = None,
+    wait: Wait = False,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Summarise the documents of INPUT; the formats are those of `submit embeddings`.
+
+    Example: carbonq submit summarize articles.csv --column body --deadline 8h --wait -o summaries.jsonl
+    """
+    ask = _Ask(deadline, region, max_carbon_g, product_line, workload, late, wait, output, as_json)
+    _submit_documents(source, Endpoint.CHAT, model, ask, fmt=fmt, column=column)
+
+
+@app.command()
+def file(
+    source: Input,
+    *,
+    deadline: Deadline,
+    model: Annotated[str | None, typer.Option("--model", help="Model; unset: the one the first line names.")] = None,
+    region: Regions = None,
+    max_carbon_g: MaxCarbon = None,
+    product_line: ProductLine = None,
+    workload: Workload = None,
+    late: LatePolicy = None,
+    wait: Wait = False,
+    output: Output = None,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a file of OpenAI batch lines ({"custom_id", "method", "url", "body"}) as it is.
+
+    Example: carbonq submit file batch.jsonl --deadline 24h
+    """
+    ask = _Ask(deadline, region, max_carbon_g, product_line, workload, late, wait, output, as_json)
+    from carbonq import jsonl
+
+    with _open(source) as (lines, size):
+        first, rest = _first_line(lines)
+        facts = jsonl.parse_line(first.removeprefix(b"\xef\xbb\xbf").strip(), 1)
+        url, named = facts.url, model or facts.model
+        if url is None or named is None:
+            raise InvalidRequest("the first line must name its url and body.model, or give --model", line=1)
+        _submit(rest, url, named, size, ask)
+
+
+def _submit_documents(source: str, endpoint: Endpoint, model: str, ask: _Ask, *, fmt: str, column: str | None) -> None:
+    from carbonq import jsonl
+
+    with _open(source) as (lines, size):
+        made = jsonl.to_openai_lines(lines, fmt=_format(fmt, source), column=column, endpoint=endpoint, model=model)
+        _submit(made, endpoint.value, model, size, ask)
+
+
+def _submit(lines: Iterable[bytes], endpoint: str, model: str, size: int | None, ask: _Ask) -> None:
+    with connect.open_client() as client:
+        with bar("sending", total=size, is_bytes=True) as advance:
+            job = client.submit(
+                _counted(lines, advance),
+                endpoint=endpoint,
+                model=model,
+                deadline=ask.deadline,
+                regions=ask.regions or (),
+                max_carbon_g=ask.max_carbon_g,
+                product_line=ask.product_line,
+                workload=ask.workload,
+                late_policy=ask.late_policy,
+            )
+        say(f"{job['id']}: {job['progress']['total']:,} items, to be finished by {job['deadline_at']}")
+        if ask.is_waiting or ask.output is not None:
+            job = results.wait(client, job)
+        if ask.as_json:
+            emit_json(job)
+        elif not (ask.is_waiting or ask.output):
+            typer.echo(job["id"])
+            say(f"next: carbonq jobs watch {job['id']}, then carbonq jobs results {job['id']} -o out.jsonl")
+        if ask.is_waiting or ask.output is not None:
+            results.deliver(client, job, ask.output)
+
+
+@contextlib.contextmanager
+def _open(source: str) -> Generator[tuple[BinaryIO, int | None]]:
+    """Open INPUT for reading; also its size in bytes where it has one. Raises InvalidRequest."""
+    if source == "-":
+        yield sys.stdin.buffer, None
+        return
+    path = Path(source)
+    try:
+        stream = path.open("rb")
+    except OSError as error:
+        raise InvalidRequest(f"cannot read {source}: {error.strerror}") from error
+    with stream:
+        size = os.fstat(stream.fileno()).st_size
+        yield stream, size or None
+
+
+def _format(fmt: str, source: str) -> str:
+    """Return the format named, or the one that the file's ending names; else let the content decide."""
+    known = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".txt": "text"}
+    return known.get(Path(source).suffix.lower(), "auto") if fmt == "auto" else fmt
+
+
+def _counted(lines: Iterable[bytes], advance: Any) -> Iterator[bytes]:
+    done = 0
+    for line in lines:
+        done += len(line)
+        advance(done)
+        yield line
+
+
+def _first_line(lines: BinaryIO) -> tuple[bytes, Iterator[bytes]]:
+    for line in lines:
+        if line.removeprefix(b"\xef\xbb\xbf").strip():
+            return line, chain((line,), lines)
+    raise InvalidRequest("the file is empty: it needs at least one line", code="empty_file")

@@ -1,0 +1,183 @@
+"""The demonstration, step by step: a stack, two jobs, one real-time request, settled figures, a checked ledger."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from carbonq import jsonl, verify
+from carbonq.client import Client, Json
+from carbonq.demo import samples
+from carbonq.demo.facts import CheckFacts, JobFacts, RealtimeFacts, job_facts
+from carbonq.demo.picture import Picture, Watcher
+from carbonq.demo.view import View
+from carbonq.errors import CarbonqError, Unavailable
+from carbonq.model import FINAL_JOB_STATES, Endpoint
+from carbonq.units import parse_iso
+
+EMBEDDINGS_MODEL = "wordllama-256"
+CHAT_MODEL = "smollm2-135m-instruct"
+
+#: Deadline of both jobs in grid time: at 75x, 96 machine seconds.
+DEADLINE = "2h"
+
+#: Longest summary, so that one article fits into a window of four machine seconds.
+SUMMARY_TOKENS = 40
+
+#: Machine seconds after the submit from which the real-time request is sent, at the latest at the second figure.
+REALTIME_AFTER_S = 8.0
+REALTIME_AT_LATEST_S = 40.0
+
+#: How long the story waits for jobs, and for their entries to settle, in machine seconds.
+JOBS_S = 125.0
+SETTLE_S = 25.0
+
+_LOOK_S = 0.5
+
+_REALTIME_TEXT = "A patient asks whether the eye test bus comes to the north of the town on Thursday."
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """What came of the story."""
+
+    jobs: list[JobFacts]
+    realtime: RealtimeFacts | None
+    check: CheckFacts | None
+
+
+def tell(client: Client, view: View, folder: Path) -> Told:
+    """Run the story against a ready installation; files go into ``folder``. Raises what the client raises."""
+    submitted = submit(client)
+    for label, job in submitted.items():
+        view.note(f"submitted {label}: {job['progress']['total']:,} documents, {job['id']}, deadline {DEADLINE}")
+    watcher = Watcher(client, {label: job["id"] for label, job in submitted.items()})
+    with view.live():
+        realtime = follow(client, watcher, view)
+    fetch_results(client, submitted, folder, view)
+    jobs = settled(client, submitted)
+    return Told(jobs, realtime, check_ledger(client, folder))
+
+
+def submit(client: Client) -> dict[str, Json]:
+    """Submit both jobs, as the command line would."""
+    made = {
+        "embeddings": _documents(samples.read_documents(), Endpoint.EMBEDDINGS, EMBEDDINGS_MODEL),
+        "summaries": _documents(samples.read_articles(), Endpoint.CHAT, CHAT_MODEL),
+    }
+    models = {"embeddings": (Endpoint.EMBEDDINGS, EMBEDDINGS_MODEL), "summaries": (Endpoint.CHAT, CHAT_MODEL)}
+    return {
+        label: client.submit(
+            lines,
+            endpoint=models[label][0].value,
+            model=models[label][1],
+            deadline=DEADLINE,
+            product_line="demo",
+            workload=label,
+        )
+        for label, lines in made.items()
+    }
+
+
+def _documents(lines: Iterable[bytes], endpoint: Endpoint, model: str) -> Iterator[bytes]:
+    limit = SUMMARY_TOKENS if endpoint is Endpoint.CHAT else None
+    return jsonl.to_openai_lines(lines, endpoint=endpoint, model=model, fmt="jsonl", max_output_tokens=limit)
+
+
+def follow(client: Client, watcher: Watcher, view: View) -> RealtimeFacts | None:
+    """Show the work until both jobs are final; send the real-time request while some of it runs and some waits."""
+    began_at = time.monotonic()
+    realtime: RealtimeFacts | None = None
+    while True:
+        elapsed_s = time.monotonic() - began_at
+        picture = watcher.look()
+        view.draw(picture)
+        is_busy = picture.chunks_running > 0 and picture.items_waiting > 0
+        if realtime is None and ((elapsed_s > REALTIME_AFTER_S and is_busy) or elapsed_s > REALTIME_AT_LATEST_S):
+            realtime = ask_now(client, picture)
+            view.note(realtime_sentence(realtime))
+        if all(job.phase in FINAL_JOB_STATES for job in picture.jobs):
+            return realtime
+        if elapsed_s > JOBS_S:
+            raise Unavailable(f"the jobs were not done after {JOBS_S:.0f} s; see the logs")
+        time.sleep(_LOOK_S)
+
+
+def ask_now(client: Client, picture: Picture) -> RealtimeFacts:
+    """Send one real-time request and take its time as a client sees it, HTTP and all."""
+    began_at = time.perf_counter()
+    answer = client.embeddings(_REALTIME_TEXT, model=EMBEDDINGS_MODEL)
+    latency_ms = (time.perf_counter() - began_at) * 1000
+    carbon = answer["usage"].get("carbon") or {}
+    engine_s = carbon.get("engine_s")
+    return RealtimeFacts(
+        latency_ms=latency_ms,
+        engine_ms=None if engine_s is None else float(engine_s) * 1000,
+        region=carbon.get("region"),
+        is_in_ledger=_is_booked(client, carbon),
+        items_waiting=picture.items_waiting,
+        chunks_running=picture.chunks_running,
+        next_window_at=picture.next_window_at,
+    )
+
+
+def _is_booked(client: Client, carbon: Json) -> bool:
+    """Wait for the entry of the real-time request: it is written behind the answer."""
+    entry_ids = carbon.get("entry_ids") or ([carbon["entry_id"]] if carbon.get("entry_id") else [])
+    deadline = time.monotonic() + 10
+    while entry_ids and time.monotonic() < deadline:
+        try:
+            return bool(client.entry(entry_ids[0])["consistent"])
+        except CarbonqError:
+            time.sleep(0.2)
+    return False
+
+
+def realtime_sentence(facts: RealtimeFacts) -> str:
+    """Say how the real-time request went."""
+    waits = f"{facts.items_waiting:,} items waited for their windows and {facts.chunks_running} chunks ran"
+    then = f" (the next window begins at {facts.next_window_at:%H:%M})" if facts.next_window_at else ""
+    return f"real-time request answered by {facts.region} in {facts.latency_ms:.0f} ms, while {waits}{then}"
+
+
+def fetch_results(client: Client, submitted: dict[str, Json], folder: Path, view: View) -> None:
+    """Write each job's output file beside the ledger."""
+    for label, job in submitted.items():
+        path = folder / f"{label}.out.jsonl"
+        with path.open("wb") as file:
+            file.writelines(client.results(job["id"]))
+        view.note(f"wrote {path}")
+
+
+def settled(client: Client, submitted: dict[str, Json]) -> list[JobFacts]:
+    """Return how the jobs stand once all their entries carry observed rates, or when waiting longer is no use."""
+    deadline = time.monotonic() + SETTLE_S
+    while True:
+        jobs = [job_facts(label, client.job(job["id"])) for label, job in submitted.items()]
+        if all(job.is_settled for job in jobs) or time.monotonic() > deadline:
+            return jobs
+        time.sleep(_LOOK_S)
+
+
+def check_ledger(client: Client, folder: Path) -> CheckFacts:
+    """Export the ledger as a client and have the standalone checker recompute it in a bare interpreter."""
+    path = folder / "ledger.csv"
+    with path.open("wb") as file:
+        file.writelines(client.ledger_csv())
+    with path.open("rb") as file:
+        lines = sum(1 for _ in file) - 1
+    # -I -S: nothing but the standard library, as on the auditor's machine.
+    done = subprocess.run(
+        (sys.executable, "-I", "-S", str(Path(verify.__file__)), str(path)), capture_output=True, text=True, check=False
+    )
+    said = (done.stdout + done.stderr).strip().splitlines()
+    return CheckFacts(str(path), lines, done.returncode, said[-1] if said else "the checker said nothing")
+
+
+def grid_now(client: Client) -> str:
+    """Return the grid time now, as text."""
+    return f"{parse_iso(client.plan()['clock']['now']):%Y-%m-%d %H:%M:%S}Z"
