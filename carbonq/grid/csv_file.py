@@ -1,0 +1,170 @@
+"""Rates from a CSV file: ``time_utc,g_per_kwh``, one row for each window start (or each longer step).
+
+Rows whose window is over are observations; rows ahead are what the file foretells, so a file of past values gives no
+forecast and a file of a coming day does. The file is read again when it changes. An empty cell is a missing value.
+"""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal, InvalidOperation
+from pathlib import Path
+
+from carbonq.errors import SignalUnavailable
+from carbonq.grid.protocol import Forecast, Observation
+from carbonq.model import Signal
+from carbonq.units import WINDOW_S, parse_iso, window_at, window_index
+
+_COLUMNS = ("time_utc", "g_per_kwh")
+
+
+@dataclass(frozen=True, slots=True)
+class _Table:
+    stamp: tuple[int, int]
+    start_at: datetime
+    step: timedelta
+    values: list[Decimal | None]
+
+    @property
+    def end_at(self) -> datetime:
+        return self.start_at + len(self.values) * self.step
+
+
+class CsvSource:
+    """One file of one zone and one signal."""
+
+    def __init__(self, path: Path, signal: Signal) -> None:
+        """Prepare to read ``path``; nothing is opened yet."""
+        self._path = path
+        self._signal = signal
+        self._table: _Table | None = None
+
+    @property
+    def name(self) -> str:
+        """``csv:`` and the file's name."""
+        return f"csv:{self._path.name}"
+
+    @property
+    def signal(self) -> Signal:
+        """The book this file feeds."""
+        return self._signal
+
+    def forecast(self, zone: str, now: datetime) -> Forecast | None:
+        """Return what the file says of the windows after the running one; None when it ends before.
+
+        A file has no issue times: it counts as issued anew each hour, with what it then says. Raises SignalUnavailable.
+        """
+        table = self._read()
+        issued_at = now.replace(minute=0, second=0, microsecond=0)
+        first = max(0, (issued_at - table.start_at) // table.step)
+        if now >= table.end_at or not any(value is not None for value in table.values[first:]):
+            return None
+        return Forecast(
+            zone=zone,
+            signal=self._signal,
+            source=self.name,
+            model=None,
+            gas="co2e",
+            method=None,
+            issued_at=issued_at,
+            retrieved_at=now,
+            start_at=table.start_at + first * table.step,
+            step_s=int(table.step.total_seconds()),
+            values=table.values[first:],
+            raw_unit="g/kWh",
+            raw_per_g_per_kwh=Decimal(1),
+            is_estimated=False,
+            may_settle=True,
+        )
+
+    def observations(self, zone: str, start: datetime, end: datetime, now: datetime) -> Sequence[Observation]:
+        """Return the rows in ``[start, end)`` whose step is over by ``now``, oldest first. Raises SignalUnavailable."""
+        table = self._read()
+        first = max(0, -((table.start_at - start) // table.step))
+        found: list[Observation] = []
+        for position in range(first, len(table.values)):
+            at, value = table.start_at + position * table.step, table.values[position]
+            if at >= end or at + table.step > now:
+                break
+            if at < start or value is None:
+                continue
+            found.append(
+                Observation(
+                    zone=zone,
+                    signal=self._signal,
+                    source=self.name,
+                    model=None,
+                    gas="co2e",
+                    method=None,
+                    window_at=at,
+                    step_s=int(table.step.total_seconds()),
+                    retrieved_at=now,
+                    g_per_kwh=value,
+                    raw=value,
+                    raw_unit="g/kWh",
+                    is_estimated=False,
+                    may_settle=True,
+                )
+            )
+        return found
+
+    def _read(self) -> _Table:
+        try:
+            status = self._path.stat()
+            stamp = (status.st_mtime_ns, status.st_size)
+            if self._table is None or self._table.stamp != stamp:
+                with self._path.open(encoding="utf-8-sig", newline="") as file:
+                    self._table = _parse(self._path.name, list(csv.reader(file)), stamp)
+        except (OSError, UnicodeDecodeError, csv.Error) as error:
+            raise SignalUnavailable(f"cannot read {self._path}: {error}") from error
+        return self._table
+
+
+def _parse(name: str, rows: list[list[str]], stamp: tuple[int, int]) -> _Table:
+    header = [cell.strip() for cell in rows[0]] if rows else []
+    missing = [column for column in _COLUMNS if column not in header]
+    if missing:
+        raise SignalUnavailable(
+            f"{name}, line 1: the columns {', '.join(_COLUMNS)} are needed (absolute g/kWh; percentiles or index values "
+            f"cannot be used), but {', '.join(missing)} is not among {', '.join(header) or 'none'}"
+        )
+    time_column, value_column = (header.index(column) for column in _COLUMNS)
+    points: dict[datetime, Decimal | None] = {}
+    for line, row in enumerate(rows[1:], start=2):
+        if not any(cell.strip() for cell in row):
+            continue
+        at, value = _point(name, line, row, time_column, value_column)
+        if points and at <= next(reversed(points)):
+            raise SignalUnavailable(f"{name}, line {line}: {row[time_column]} does not come after the line before")
+        points[at] = value
+    times = list(points)
+    if not times:
+        raise SignalUnavailable(f"{name} has no rows")
+    step = min((b - a for a, b in zip(times, times[1:], strict=False)), default=timedelta(seconds=WINDOW_S))
+    values: list[Decimal | None] = [None] * ((times[-1] - times[0]) // step + 1)
+    for at, value in points.items():
+        place, rest = divmod(at - times[0], step)
+        if rest or step % timedelta(seconds=WINDOW_S):
+            raise SignalUnavailable(f"{name}: its times are not evenly spaced by whole windows of 5 minutes")
+        values[place] = value
+    return _Table(stamp, times[0], step, values)
+
+
+def _point(
+    name: str, line: int, row: list[str], time_column: int, value_column: int
+) -> tuple[datetime, Decimal | None]:
+    try:
+        text = row[value_column].strip()
+        at, value = parse_iso(row[time_column].strip()), Decimal(text) if text else None
+    except (IndexError, ValueError, InvalidOperation) as error:
+        raise SignalUnavailable(f"{name}, line {line}: not a time with a zone and a number: {','.join(row)}") from error
+    if window_at(window_index(at)) != at:
+        raise SignalUnavailable(f"{name}, line {line}: {row[time_column]} is not the start of a 5-minute window")
+    if value is not None and not (value.is_finite() and value >= 0):
+        raise SignalUnavailable(
+            f"{name}, line {line}: {text} is not an intensity; leave the cell empty if it is missing"
+        )
+    return at, value
