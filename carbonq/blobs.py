@@ -51,13 +51,17 @@ class Staged:
             raise
         self.size += len(data)
 
-    def flush(self) -> None:
-        """Make what was written readable through ``path``. Raises StoreUnavailable after discarding itself."""
+    def sync(self) -> None:
+        """Bring what was written to disk, so that ``path`` can be read and ``publish`` has only to rename.
+
+        Raises StoreUnavailable after discarding itself.
+        """
         if self._file.closed:
             return
         try:
             with _translated(self._root):
                 self._file.flush()
+                os.fsync(self._file.fileno())
         except StoreUnavailable:
             self.discard()
             raise
@@ -68,10 +72,9 @@ class Staged:
         Raises StoreUnavailable after discarding itself, ValueError for an unsafe key.
         """
         target = _place(self._root, key)
+        self.sync()
         try:
             with _translated(self._root):
-                self._file.flush()
-                os.fsync(self._file.fileno())
                 self._file.close()
                 _make_folder(target.parent, self._root)
                 self.path.replace(target)

@@ -8,8 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import and_, func, insert, or_, select, update
+from sqlalchemy.exc import IntegrityError
 
-from carbonq.errors import InvalidRequest, NotFound
+from carbonq.errors import Conflict, InvalidRequest, NotFound
 from carbonq.model import Endpoint, Job, JobState, LatePolicy
 from carbonq.store.database import Tx
 from carbonq.store.dialect import is_any_of
@@ -49,20 +50,23 @@ def insert_job(
     idempotency_key: str | None = None,
     body_fingerprint: str | None = None,
 ) -> None:
-    """Store a new job. Raises sqlalchemy's IntegrityError when the tenant used the idempotency key before."""
+    """Store a new job. Raises Conflict when the tenant used the idempotency key before; the transaction lives on."""
     values = {name: getattr(job, name) for name in Job.__dataclass_fields__}
     values["regions"] = None if job.regions is None else list(job.regions)
     values["metadata"] = dict(job.metadata)
-    tx.execute(
-        insert(jobs).values(
-            **values,
-            source=source,
-            is_chunked=False,
-            machine_created_at=machine_created_at,
-            idempotency_key=idempotency_key,
-            body_fingerprint=body_fingerprint,
-        )
+    statement = insert(jobs).values(
+        **values,
+        source=source,
+        is_chunked=False,
+        machine_created_at=machine_created_at,
+        idempotency_key=idempotency_key,
+        body_fingerprint=body_fingerprint,
     )
+    try:
+        with tx.begin_nested():
+            tx.execute(statement)
+    except IntegrityError as error:
+        raise Conflict(f"idempotency key {idempotency_key!r} stands for another job already") from error
 
 
 def find(tx: Tx, job_id: str, tenant: str | None = None) -> Job | None:

@@ -6,9 +6,8 @@ from datetime import timedelta
 from decimal import Decimal
 
 import pytest
-from sqlalchemy.exc import IntegrityError
 
-from carbonq.errors import InvalidRequest, NotFound
+from carbonq.errors import Conflict, InvalidRequest, NotFound
 from carbonq.model import JobState, LatePolicy
 from carbonq.store import jobs
 from carbonq.store.database import Database
@@ -60,9 +59,9 @@ def test_an_idempotency_key_is_unique_per_tenant(database: Database) -> None:
     with database.read() as tx:
         assert jobs.find_repeated(tx, "default", "k") == (first, "f")
         assert jobs.find_repeated(tx, "other", "k") is None
-    with pytest.raises(IntegrityError), database.write() as tx:
-        jobs.insert_job(tx, job(), source="jobs", machine_created_at=T0, idempotency_key="k")
     with database.write() as tx:
+        with pytest.raises(Conflict, match="'k'"):
+            jobs.insert_job(tx, job(), source="jobs", machine_created_at=T0, idempotency_key="k")
         jobs.insert_job(tx, job(tenant="other"), source="jobs", machine_created_at=T0, idempotency_key="k")
 
 

@@ -1,0 +1,380 @@
+"""Take a job: check its meaning and every line of its input, then store it whole or not at all.
+
+The staged input is read once, in memory bounded by the number of items. Only when all of it is right are the blob
+published and the job with its items written, in one transaction. On any error nothing of it stays.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+
+import orjson
+
+from carbonq import estimate, ids, jsonl
+from carbonq.blobs import BlobStore, Staged
+from carbonq.clock import Clock
+from carbonq.errors import Conflict, Infeasible, InvalidRequest, StoreUnavailable
+from carbonq.model import Job, JobState, Model, NewItem, NewJob, Region, Throughput
+from carbonq.plan import policy
+from carbonq.store import events, items, jobs
+from carbonq.store.database import Database, Tx
+from carbonq.store.dialect import machine_now
+from carbonq.store.events import NewEvent
+from carbonq.units import WINDOW_S, iso
+
+#: Longest idempotency key, product line and workload, in characters.
+MAX_NAME_CHARS = 255
+
+#: Metadata as OpenAI bounds it: pairs, characters of a key, characters of a value.
+MAX_METADATA = (16, 64, 512)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one job may hold, and ``chunk_fill``, the share of a window that one chunk may take."""
+
+    max_items: int = 50_000
+    max_line_bytes: int = 4 * 1024 * 1024
+    max_input_bytes: int = 200 * 1024 * 1024
+    chunk_fill: float = 0.6
+
+
+@dataclass(frozen=True, slots=True)
+class _Input:
+    """What one pass over the input found."""
+
+    items: Sequence[NewItem]
+    est_tokens: int
+    longest_item: int
+
+
+def submit(
+    db: Database,
+    blobs: BlobStore,
+    staged: Staged,
+    request: NewJob,
+    *,
+    models: Mapping[str, Model],
+    regions: Sequence[Region],
+    home_region: str,
+    clock: Clock,
+    limits: Limits,
+    throughputs: Mapping[tuple[str, str], Throughput],
+) -> tuple[Job, bool]:
+    """Store a job and return it, and whether it is new (False: the idempotency key's first job came back).
+
+    Takes over ``staged``: it is published with the job or discarded. Raises InvalidRequest naming the field or line
+    (also when the idempotency key stands for another request), Infeasible with the best that can be done,
+    StoreUnavailable.
+    """
+    try:
+        staged.sync()
+        fingerprint = _fingerprint(staged, request)
+        with db.read() as tx:
+            first = _first_of(tx, request, fingerprint)
+        if first is not None:
+            return first, False
+        now = clock.now()
+        model = check_meaning(request, models, regions, now)
+        found = _read(staged, request, model, limits)
+        _check_feasible(request, model, regions, found, clock=clock, limits=limits, throughputs=throughputs)
+        job = _new_job(request, staged.size, found, now, home_region)
+        return _store(db, blobs, staged, job=job, request=request, new_items=found.items, fingerprint=fingerprint)
+    finally:
+        staged.discard()
+
+
+def check_meaning(request: NewJob, models: Mapping[str, Model], regions: Sequence[Region], now: datetime) -> Model:
+    """Return the model a request names, if all its fields make sense here. Raises InvalidRequest naming the field."""
+    model = models.get(request.model)
+    if model is None:
+        raise _unknown("model", request.model, models, code="model_not_found")
+    if model.endpoint is not request.endpoint:
+        able = sorted(other.name for other in models.values() if other.endpoint is request.endpoint)
+        raise InvalidRequest(
+            f"model {model.name!r} answers {model.endpoint}, not {request.endpoint}; "
+            f"models for that: {', '.join(able) or 'none'}",
+            param="model",
+        )
+    known = {region.name: region for region in regions}
+    for name in request.regions or ():
+        if name not in known:
+            raise _unknown("region", name, known, code="region_not_found")
+    if request.regions is not None and not request.regions:
+        raise InvalidRequest("region is an empty list; leave it out to allow every region", param="region")
+    if not estimate.allowed_regions(regions, request.regions, model.name):
+        serving = sorted(region.name for region in regions if region.serves(model.name))
+        raise InvalidRequest(
+            f"none of the allowed regions serves model {model.name!r}; it runs in: {', '.join(serving) or 'no region'}",
+            param="region",
+        )
+    if request.deadline_at <= now:
+        raise InvalidRequest(
+            f"deadline {iso(request.deadline_at)} is in the past (grid time is {iso(now)}); "
+            "give a later time or a span such as 6h",
+            param="deadline",
+            code="deadline_in_the_past",
+        )
+    _check_small_fields(request)
+    return model
+
+
+def _check_small_fields(request: NewJob) -> None:
+    cap = request.max_carbon_g
+    if cap is not None and not (cap.is_finite() and cap > Decimal(0)):
+        raise InvalidRequest(f"max_carbon_g is {cap}; it must be above 0 grams", param="max_carbon_g")
+    if request.idempotency_key == "":
+        raise InvalidRequest(
+            "Idempotency-Key is empty; send a fresh random text or leave it out", param="Idempotency-Key"
+        )
+    names = {
+        "product_line": request.product_line,
+        "workload": request.workload,
+        "Idempotency-Key": request.idempotency_key,
+    }
+    for param, value in names.items():
+        if value is not None and (len(value) > MAX_NAME_CHARS or not value.isprintable()):
+            raise InvalidRequest(f"{param} must be printable text of at most {MAX_NAME_CHARS} characters", param=param)
+    pairs, key_chars, value_chars = MAX_METADATA
+    metadata = request.metadata
+    if len(metadata) > pairs or any(
+        len(key) > key_chars or len(value) > value_chars or "\0" in key + value for key, value in metadata.items()
+    ):
+        raise InvalidRequest(
+            f"metadata may hold {pairs} pairs, keys of {key_chars} and values of {value_chars} characters",
+            param="metadata",
+        )
+
+
+def _unknown(what: str, name: str, known: Iterable[str], *, code: str) -> InvalidRequest:
+    names = sorted(known)
+    near = difflib.get_close_matches(name, names, n=1)
+    hint = f"did you mean {near[0]!r}? " if near else ""
+    return InvalidRequest(
+        f"there is no {what} {name!r}; {hint}known {what}s: {', '.join(names) or 'none'}", param=what, code=code
+    )
+
+
+def _fingerprint(staged: Staged, request: NewJob) -> str | None:
+    """Return a digest of what a repeated request must have in common with the first; None without a key.
+
+    The deadline is left out: a client that sends ``6h`` again means the same job, though the time has moved on.
+    """
+    if request.idempotency_key is None:
+        return None
+    with staged.path.open("rb") as stream:
+        digest = hashlib.file_digest(stream, "sha256")
+    fields = (
+        request.endpoint,
+        request.model,
+        request.regions,
+        None if request.max_carbon_g is None else str(request.max_carbon_g),
+        request.product_line,
+        request.workload,
+        request.late_policy,
+        dict(request.metadata),
+    )
+    digest.update(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS))
+    return digest.hexdigest()
+
+
+def _first_of(tx: Tx, request: NewJob, fingerprint: str | None) -> Job | None:
+    """Return the job that the request's idempotency key stands for. Raises InvalidRequest when it is another one."""
+    if request.idempotency_key is None:
+        return None
+    repeated = jobs.find_repeated(tx, request.tenant, request.idempotency_key)
+    if repeated is None:
+        return None
+    job, first_fingerprint = repeated
+    if first_fingerprint != fingerprint:
+        # Not a Conflict: clients repeat those by themselves, and this one can never succeed.
+        raise InvalidRequest(
+            f"Idempotency-Key was used for job {job.job_id} with other fields or input; use a fresh key",
+            param="Idempotency-Key",
+            code="idempotency_key_reused",
+        )
+    return job
+
+
+def _read(staged: Staged, request: NewJob, model: Model, limits: Limits) -> _Input:
+    if staged.size > limits.max_input_bytes:
+        raise InvalidRequest(
+            f"the input has {staged.size:,} bytes; the limit is {limits.max_input_bytes:,}: "
+            "split it over several jobs or raise CARBONQ_MAX_INPUT_BYTES",
+            code="input_too_large",
+        )
+    found: list[NewItem] = []
+    lines_of: dict[str, int] = {}
+    tokens_of_all = longest = 0
+    with staged.path.open("rb") as stream:
+        for number, offset, data in jsonl.read_lines(stream, max_line_bytes=limits.max_line_bytes):
+            if len(found) == limits.max_items:
+                raise InvalidRequest(
+                    f"line {number}: the job has more than {limits.max_items:,} items; "
+                    "split it over several jobs or raise CARBONQ_MAX_ITEMS",
+                    line=number,
+                    code="too_many_tasks",
+                )
+            line = jsonl.parse_line(data, number, endpoint=request.endpoint, model=model.name)
+            first = lines_of.setdefault(line.custom_id, number)
+            if first != number:
+                raise jsonl.duplicate(line.custom_id, number, first)
+            tokens = estimate.body_tokens(line.body, model)
+            if estimate.is_surely_over(tokens.longest, model.max_input_tokens):
+                raise _too_long(number, tokens.longest, model)
+            total = tokens.total
+            found.append(NewItem(len(found), line.custom_id, offset, len(data), total))
+            tokens_of_all += total
+            longest = max(longest, total)
+    if not found:
+        raise jsonl.empty_input()
+    return _Input(found, tokens_of_all, longest)
+
+
+def _too_long(number: int, tokens: int, model: Model) -> InvalidRequest:
+    param = "body.input" if "embeddings" in model.endpoint else "body.messages"
+    return InvalidRequest(
+        f"line {number}: {param} has about {tokens:,} tokens; model {model.name!r} takes {model.max_input_tokens:,} "
+        "at most: shorten the text or split it over several items",
+        line=number,
+        param=param,
+        code="context_length_exceeded",
+    )
+
+
+def _check_feasible(
+    request: NewJob,
+    model: Model,
+    regions: Sequence[Region],
+    found: _Input,
+    *,
+    clock: Clock,
+    limits: Limits,
+    throughputs: Mapping[tuple[str, str], Throughput],
+) -> None:
+    allowed = estimate.allowed_regions(regions, request.regions, model.name)
+    lanes = [(region.slots, estimate.speed(model, region.hardware, throughputs).tokens_per_s) for region in allowed]
+    alone = estimate.alone(
+        found.est_tokens,
+        found.longest_item,
+        lanes,
+        window_s=WINDOW_S / clock.factor,
+        chunk_fill=limits.chunk_fill,
+    )
+    now = clock.now()
+    needed_s = alone.shortest_s * clock.factor + policy.guard_s(alone.longest_chunk_s, clock.factor)
+    left_s = (request.deadline_at - now).total_seconds()
+    if needed_s <= left_s:
+        return
+    best = (
+        f"with all {alone.slots} slot{'s' if alone.slots != 1 else ''} of {', '.join(r.name for r in allowed)} "
+        f"to itself it would be finished by about {iso(now + timedelta(seconds=needed_s))}, {_span(needed_s)} from now"
+    )
+    raise Infeasible(
+        f"the deadline in {_span(left_s)} cannot be met: {len(found.items):,} items of about {found.est_tokens:,} "
+        f"tokens need {_span(needed_s)}; {best}: give a later deadline, more regions or fewer items",
+        best=best,
+        param="deadline",
+    )
+
+
+def _span(seconds: float) -> str:
+    """Write a span of grid time, rounded up so that repeating it as a deadline works."""
+    whole = max(0, int(-(-seconds // 1)))
+    if whole < 120:
+        return f"{whole} s"
+    minutes = -(-whole // 60)
+    return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
+
+
+def _new_job(request: NewJob, size: int, found: _Input, now: datetime, home_region: str) -> Job:
+    job_id = ids.new("job")
+    return Job(
+        job_id=job_id,
+        tenant=request.tenant,
+        api_key_id=request.api_key_id,
+        endpoint=request.endpoint,
+        model=request.model,
+        requested_model=request.model,
+        product_line=request.product_line,
+        workload=request.workload,
+        home_region=home_region,
+        regions=None if request.regions is None else tuple(dict.fromkeys(request.regions)),
+        deadline_at=request.deadline_at,
+        late_policy=request.late_policy,
+        max_carbon_g=request.max_carbon_g,
+        state=JobState.WAITING,
+        is_cancel_requested=False,
+        input_blob=f"jobs/{job_id}/input.jsonl",
+        input_bytes=size,
+        items_total=len(found.items),
+        items_succeeded=0,
+        items_failed=0,
+        items_expired=0,
+        items_cancelled=0,
+        est_tokens=found.est_tokens,
+        created_at=now,
+        started_at=None,
+        finished_at=None,
+        output_blob=None,
+        error_blob=None,
+        infeasible=None,
+        error=None,
+        metadata=dict(request.metadata),
+    )
+
+
+def _store(
+    db: Database,
+    blobs: BlobStore,
+    staged: Staged,
+    *,
+    job: Job,
+    request: NewJob,
+    new_items: Sequence[NewItem],
+    fingerprint: str | None,
+) -> tuple[Job, bool]:
+    event = NewEvent("job.created", job.created_at, job.tenant, job.job_id, {"items": job.items_total})
+    try:
+        with db.write() as tx:
+            try:
+                jobs.insert_job(
+                    tx,
+                    job,
+                    source=request.source,
+                    machine_created_at=machine_now(tx),
+                    idempotency_key=request.idempotency_key,
+                    body_fingerprint=fingerprint,
+                )
+            except Conflict:  # the same request came twice at once, and the other one was first
+                first = _first_of(tx, request, fingerprint)
+                if first is None:
+                    raise
+                return first, False
+            items.insert_many(tx, job.job_id, new_items)
+            events.append_many(tx, [event])
+            staged.publish(job.input_blob)  # synced above: only a rename is left to do under the lock
+    except StoreUnavailable:
+        if not _is_stored(db, blobs, job):
+            raise
+    except BaseException:
+        _is_stored(db, blobs, job)
+        raise
+    return job, True
+
+
+def _is_stored(db: Database, blobs: BlobStore, job: Job) -> bool:
+    """Say whether a job outlived an error of its commit (the answer may have been lost, not the job); else tidy up."""
+    try:
+        with db.read() as tx:
+            is_stored = jobs.find(tx, job.job_id) is not None
+    except StoreUnavailable:
+        return False  # a blob without a job is only untidy; a job without its blob would be broken
+    if not is_stored:
+        blobs.delete(job.input_blob)
+    return is_stored
