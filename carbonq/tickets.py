@@ -107,6 +107,7 @@ def make_celery(broker_url: str, *, has_replies: bool = False) -> Celery:
         task_publish_retry=False,
         task_serializer="json",
         timezone="UTC",
+        worker_cancel_long_running_tasks_on_connection_loss=True,  # concerns late acks only, of which there are none
         worker_disable_prefetch=False,  # with the thread pool it would block the slot reserved for realtime
         worker_hijack_root_logger=False,
         worker_prefetch_multiplier=1,

@@ -12,11 +12,13 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import func, insert, select, update
+from sqlalchemy import insert, select, update
 
 from carbonq import ids
 from carbonq.errors import LeaseLost
-from carbonq.model import AttemptOutcome, Chunk, ChunkState, Claim, Endpoint, ItemState, RegionState, Renewal
+from carbonq.model import AttemptOutcome, Chunk, ChunkState, Claim, Item, ItemState, NewChunk, RegionState, Renewal
+from carbonq.store import chunks as chunk_rows
+from carbonq.store import items as item_rows
 from carbonq.store import regions
 from carbonq.store.database import Tx
 from carbonq.store.dialect import machine_now, skip_locked
@@ -93,7 +95,11 @@ def claim(tx: Tx, chunk_id: str, *, worker_id: str, region: str, lease_s: float,
         "lease_until": lease_until,
     }
     return Claim(
-        chunk=chunk_from({**found, **running}), token=token, attempt=attempt, worker_id=worker_id, region=region
+        chunk=chunk_rows.from_row({**found, **running}),
+        token=token,
+        attempt=attempt,
+        worker_id=worker_id,
+        region=region,
     )
 
 
@@ -112,6 +118,14 @@ def fence(tx: Tx, chunk_id: str, token: int, *, lease_s: float) -> datetime:
     if hit.rowcount != 1:
         raise LeaseLost(f"chunk {chunk_id} is no longer held with token {token}")
     return lease_until
+
+
+def is_held(tx: Tx, chunk_id: str, token: int) -> bool:
+    """Lock the chunk for this transaction and say whether ``token`` still holds it."""
+    row = tx.execute(
+        select(chunks.c.token, chunks.c.state).where(chunks.c.chunk_id == chunk_id).with_for_update()
+    ).one_or_none()
+    return row is not None and row.token == token and row.state == ChunkState.RUNNING.value
 
 
 def renew(
@@ -151,10 +165,11 @@ def reported(tx: Tx, chunk_id: str, token: int) -> Mapping[str, Any] | None:
 def end_attempt(
     tx: Tx, chunk_id: str, token: int, outcome: AttemptOutcome, *, now: datetime, error: str | None = None
 ) -> None:
-    """Say how an attempt ended."""
+    """Say how an attempt ended; only a lost one can still turn into something else (fenced)."""
+    is_open = attempts.c.outcome.is_(None) | (attempts.c.outcome == AttemptOutcome.LOST.value)
     tx.execute(
         update(attempts)
-        .where(attempts.c.chunk_id == chunk_id, attempts.c.token == token)
+        .where(attempts.c.chunk_id == chunk_id, attempts.c.token == token, is_open)
         .values(outcome=outcome.value, ended_at=now, error=error)
     )
 
@@ -188,28 +203,18 @@ def release(
     tx: Tx, chunk_id: str, *, is_counted: bool, now: datetime, backoff_s: float = 0.0, error: str | None = None
 ) -> bool:
     """Return what is left of a chunk to the planner under a new token; False when nothing is left, which ends it."""
-    count, tokens = open_items(tx, chunk_id)
-    if count == 0:
-        _done(tx, chunk_id, now)
-        return False
-    row = tx.execute(select(chunks).where(chunks.c.chunk_id == chunk_id)).one()
-    part = tokens / row.est_tokens if row.est_tokens else 1.0
     tx.execute(
         update(chunks)
-        .where(chunks.c.chunk_id == chunk_id)
+        .where(chunks.c.chunk_id == chunk_id, chunks.c.state == ChunkState.RUNNING.value)
         .values(
             **_UNPLACED,
-            token=row.token + 1,
-            attempt=row.attempt if is_counted else max(0, row.attempt - 1),
+            token=chunks.c.token + 1,
+            attempt=chunks.c.attempt if is_counted else chunks.c.attempt - 1,
             not_before=machine_now(tx) + timedelta(seconds=backoff_s) if backoff_s > 0 else None,
             error=error,
-            items_count=count,
-            est_tokens=tokens,
-            est_duration_s=row.est_duration_s * part,
-            est_energy_uj=round(row.est_energy_uj * part),
         )
     )
-    return True
+    return chunk_rows.shrink(tx, [chunk_id], at=now) == 0
 
 
 def _done(tx: Tx, chunk_id: str, now: datetime) -> None:
@@ -220,14 +225,10 @@ def _done(tx: Tx, chunk_id: str, now: datetime) -> None:
     )
 
 
-def open_items(tx: Tx, chunk_id: str) -> tuple[int, int]:
-    """Return how many items of a chunk still wait, and their estimated tokens."""
-    row = tx.execute(
-        select(func.count(), func.coalesce(func.sum(items.c.est_tokens), 0)).where(
-            items.c.chunk_id == chunk_id, items.c.state == ItemState.WAITING.value
-        )
-    ).one()
-    return int(row[0]), int(row[1])
+def has_open_items(tx: Tx, chunk_id: str) -> bool:
+    """Say whether any item of a chunk still waits."""
+    waiting = select(items.c.item_id).where(items.c.chunk_id == chunk_id, items.c.state == ItemState.WAITING.value)
+    return tx.execute(waiting.limit(1)).one_or_none() is not None
 
 
 def expired(tx: Tx, *, limit: int = 100) -> list[Expired]:
@@ -242,82 +243,44 @@ def expired(tx: Tx, *, limit: int = 100) -> list[Expired]:
     if skip_locked(tx):
         statement = statement.with_for_update(of=chunks, skip_locked=True)
     return [
-        Expired(chunk=chunk_from(row), pending=row["pending"], claimed_at=row["started_at"])
+        Expired(chunk=chunk_rows.from_row(row), pending=row["pending"], claimed_at=row["started_at"])
         for row in tx.execute(statement).mappings()
     ]
 
 
 def split(tx: Tx, chunk_id: str, *, attempt: int, now: datetime) -> list[str]:
-    """Replace a chunk by two waiting halves of its open items, with ``attempt`` attempts behind them.
+    """Replace a running chunk by two waiting halves of its open items, with ``attempt`` attempts behind them.
 
-    The parent ends. Returns the ids of the halves (one item cannot be split: the caller fails it instead).
+    The parent ends. Returns the ids of the halves; needs two open items (one alone: the caller fails it instead).
     """
-    parent = tx.execute(select(chunks).where(chunks.c.chunk_id == chunk_id)).mappings().one()
-    rows = tx.execute(
-        select(items.c.item_id, items.c.est_tokens)
-        .where(items.c.chunk_id == chunk_id, items.c.state == ItemState.WAITING.value)
-        .order_by(items.c.est_tokens, items.c.item_id)
-    ).all()
+    parent = chunk_rows.get(tx, chunk_id)
+    rows = sorted(item_rows.of_chunk(tx, chunk_id), key=lambda item: (item.est_tokens, item.item_id))
     middle = len(rows) // 2
-    children: list[str] = []
-    for half in (rows[:middle], rows[middle:]):
-        tokens = sum(row.est_tokens for row in half)
-        part = tokens / parent["est_tokens"] if parent["est_tokens"] else 0.5
-        child = ids.new("chk")
-        values: dict[str, Any] = {**parent, **_UNPLACED}
-        values |= {
-            "chunk_id": child,
-            "parent_chunk_id": chunk_id,
-            "attempt": attempt,
-            "token": 0,
-            "not_before": None,
-            "items_count": len(half),
-            "est_tokens": tokens,
-            "est_duration_s": parent["est_duration_s"] * part,
-            "est_energy_uj": round(parent["est_energy_uj"] * part),
-            "created_at": now,
-            "finished_at": None,
-        }
-        tx.execute(insert(chunks).values(**values))
-        last = half[-1]
-        below = (items.c.est_tokens < last.est_tokens) | (
-            (items.c.est_tokens == last.est_tokens) & (items.c.item_id <= last.item_id)
-        )
-        # The second half is what the first left with the parent, so one range test moves either.
-        tx.execute(
-            update(items)
-            .where(items.c.chunk_id == chunk_id, items.c.state == ItemState.WAITING.value, below)
-            .values(chunk_id=child)
-        )
-        children.append(child)
+    halves = [_child(parent, half) for half in (rows[:middle], rows[middle:])]
+    chunk_rows.insert_many(tx, halves, created_at=now)
+    names = [half.chunk_id for half in halves]
+    tx.execute(update(chunks).where(chunks.c.chunk_id.in_(names)).values(attempt=attempt))
     _done(tx, chunk_id, now)
-    return children
+    return names
 
 
-def chunk_from(row: Mapping[Any, Any]) -> Chunk:
-    """Make the value of a stored row."""
-    return Chunk(
-        chunk_id=row["chunk_id"],
-        tenant=row["tenant"],
-        model=row["model"],
-        endpoint=Endpoint(row["endpoint"]),
-        regions=None if row["regions"] is None else tuple(row["regions"]),
-        release_at=row["release_at"],
-        deadline_at=row["deadline_at"],
-        items_count=row["items_count"],
-        est_tokens=row["est_tokens"],
-        est_duration_s=row["est_duration_s"],
-        est_energy_uj=row["est_energy_uj"],
-        state=ChunkState(row["state"]),
-        attempt=row["attempt"],
-        token=row["token"],
-        lease_until=row["lease_until"],
-        worker_id=row["worker_id"],
-        region=row["region"],
-        window_at=row["window_at"],
-        placement_id=row["placement_id"],
-        latest_start_at=row["latest_start_at"],
-        dispatched_at=row["dispatched_at"],
-        baseline_region=row["baseline_region"],
-        baseline_window_at=row["baseline_window_at"],
+def _child(parent: Chunk, half: Sequence[Item]) -> NewChunk:
+    tokens = sum(item.est_tokens for item in half)
+    part = tokens / parent.est_tokens if parent.est_tokens else 0.5
+    return NewChunk(
+        chunk_id=ids.new("chk"),
+        tenant=parent.tenant,
+        model=parent.model,
+        endpoint=parent.endpoint,
+        regions=parent.regions,
+        release_at=parent.release_at,
+        deadline_at=parent.deadline_at,
+        item_ids=[item.item_id for item in half],
+        est_tokens=tokens,
+        est_duration_s=parent.est_duration_s * part,
+        est_energy_uj=round(parent.est_energy_uj * part),
+        baseline_region=parent.baseline_region,
+        baseline_window_at=parent.baseline_window_at,
+        latest_start_at=parent.latest_start_at,
+        parent_chunk_id=parent.chunk_id,
     )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import Row, insert, select, update
 
 from carbonq.model import Region, RegionState, Worker
 from carbonq.store.database import Tx
@@ -47,25 +47,32 @@ def load_all(tx: Tx, *, worker_alive_s: float) -> list[Region]:
     """Return the configured regions by name; ``is_healthy`` says whether a live worker serves it."""
     alive = {worker.region for worker in live_workers(tx, worker_alive_s=worker_alive_s)}
     rows = tx.execute(select(regions).where(regions.c.is_configured.is_(True)).order_by(regions.c.region))
-    return [
-        Region(
-            name=row.region,
-            zone=row.zone,
-            slots=row.slots,
-            pue=row.pue,
-            pue_source=row.pue_source,
-            hardware=row.hardware,
-            realtime_slots=row.realtime_slots,
-            latency_ms=row.latency_ms,
-            ownership=row.ownership,
-            models=None if row.models is None else tuple(row.models),
-            embodied_kg=row.embodied_kg,
-            life_h=row.life_h,
-            state=RegionState(row.state),
-            is_healthy=row.region in alive,
-        )
-        for row in rows
-    ]
+    return [_region(row, is_healthy=row.region in alive) for row in rows]
+
+
+def find(tx: Tx, name: str) -> Region | None:
+    """Return a region, configured or not any more; None if there never was one. ``is_healthy`` says nothing here."""
+    row = tx.execute(select(regions).where(regions.c.region == name)).one_or_none()
+    return None if row is None else _region(row, is_healthy=False)
+
+
+def _region(row: Row[Any], *, is_healthy: bool) -> Region:
+    return Region(
+        name=row.region,
+        zone=row.zone,
+        slots=row.slots,
+        pue=row.pue,
+        pue_source=row.pue_source,
+        hardware=row.hardware,
+        realtime_slots=row.realtime_slots,
+        latency_ms=row.latency_ms,
+        ownership=row.ownership,
+        models=None if row.models is None else tuple(row.models),
+        embodied_kg=row.embodied_kg,
+        life_h=row.life_h,
+        state=RegionState(row.state),
+        is_healthy=is_healthy,
+    )
 
 
 def state_of(tx: Tx, region: str) -> RegionState:

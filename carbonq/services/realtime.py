@@ -1,0 +1,131 @@
+"""Answer one realtime call on a region's worker: one engine call of one item, metered, with its entry written behind.
+
+No database and no planner on the way. The request is the API's payload: ``request_id, tenant, api_key_id,
+product_line, workload, endpoint, model, requested_model, body``. The answer: ``status_code``, ``body_json`` (text,
+without ``usage``), ``usage``, ``carbon``, ``region``, ``engine_s``, ``energy_uj``; or ``status_code`` and ``error``.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from carbonq import answers, ids, ledger
+from carbonq.booking import Booking, EngineBatch, WorkItem
+from carbonq.engines.protocol import Engine, EngineRequest, EngineResult
+from carbonq.errors import EngineError
+from carbonq.meters.protocol import MeteredPart, MeterInfo
+from carbonq.model import Endpoint, EntryKind, Model, Signal, WorkClass
+from carbonq.services.site import Site
+
+logger = logging.getLogger(__name__)
+
+
+def answer(site: Site, payload: Mapping[str, Any], keep: Callable[[Booking], None]) -> dict[str, Any]:
+    """Answer a call; ``keep`` takes the booking. Never raises for what a client can send."""
+    model = site.models.get(payload["model"])
+    if model is None or not site.region.serves(model.name):
+        return _error(404, "model_not_found", f"region {site.region.name} does not serve {payload['model']}", "model")
+    engine = site.engine_of(model.name)
+    request = EngineRequest(payload["request_id"], payload["body"])
+    failure: EngineError | None = None
+    result: EngineResult | None = None
+    with site.gate:
+        handle = site.hub.start(model.tokens_per_s)
+        began = time.perf_counter()
+        try:
+            result = engine.run([request], lambda: False)[0]
+        except EngineError as error:
+            failure = error
+        finally:
+            engine_s = time.perf_counter() - began
+            metered = site.hub.end(handle)
+    if failure is not None or result is None:
+        batch = _batch(site, model, engine, metered, None)
+        keep(_wasted(site, batch, payload))
+        logger.warning("engine failed on realtime call %s: %s", payload["request_id"], failure)
+        reason = failure.message if failure is not None else "no result"
+        return _error(500, failure.code if failure is not None else "engine_error", reason, None)
+    item = _item(payload, result)
+    booked = ledger.book(
+        _batch(site, model, engine, metered, item),
+        site.rates(),
+        recorded_at=site.machine.now(),
+        recorded_by=site.worker_id,
+        baseline_facts=site.facts,
+    )
+    keep(booked)
+    if result.error_code is not None or result.body_json is None:
+        return _error(result.status_code, result.error_code, result.error_message, result.error_param)
+    rate, _ = site.rates().lookup(Signal.MOER, site.region.zone, metered[0][-1].window_at)
+    figures = booked.figures[0]
+    return {
+        "status_code": result.status_code,
+        "body_json": result.body_json.decode(),
+        "usage": answers.usage(result, Endpoint(payload["endpoint"])),
+        "carbon": answers.carbon(figures, site.region.name, None if rate is None else rate.g_per_kwh),
+        "region": site.region.name,
+        "engine_s": engine_s,
+        "energy_uj": figures.energy_uj,
+    }
+
+
+def _error(status: int, code: str | None, message: str | None, param: str | None) -> dict[str, Any]:
+    return {"status_code": status, "error": {"code": code, "message": message, "param": param}}
+
+
+def _item(payload: Mapping[str, Any], result: EngineResult) -> WorkItem:
+    return WorkItem(
+        tenant=payload["tenant"],
+        api_key_id=payload["api_key_id"],
+        product_line=payload["product_line"],
+        workload=payload["workload"],
+        job_id=None,
+        custom_id=payload["request_id"],
+        item=None,
+        chunk_id=None,
+        attempt=None,
+        work_class=WorkClass.REALTIME,
+        requested_model=payload["requested_model"],
+        outcome="succeeded" if result.error_code is None else "failed",
+        prompt_tokens=result.prompt_tokens,
+        cached_tokens=result.cached_tokens,
+        completion_tokens=result.completion_tokens,
+    )
+
+
+def _batch(
+    site: Site,
+    model: Model,
+    engine: Engine,
+    metered: tuple[tuple[MeteredPart, ...], MeterInfo],
+    item: WorkItem | None,
+) -> EngineBatch:
+    return EngineBatch(
+        engine_batch_id=ids.new("eb"),
+        worker_id=site.worker_id,
+        work_class=WorkClass.REALTIME,
+        fact=site.fact,
+        info=metered[1],
+        parts=metered[0],
+        items=() if item is None else (item,),
+        model=model,
+        engine=engine.name,
+        engine_version=engine.version,
+        software_version=site.software_version,
+        clock=site.clock.kind,
+    )
+
+
+def _wasted(site: Site, batch: EngineBatch, payload: Mapping[str, Any]) -> Booking:
+    return ledger.book_overhead(
+        batch,
+        site.rates(),
+        EntryKind.WASTED,
+        outcome="failed",
+        recorded_at=site.machine.now(),
+        recorded_by=site.worker_id,
+        tenant=payload["tenant"],
+    )

@@ -1,0 +1,301 @@
+"""Run one chunk: claim it, put its items through the engine in metered engine batches, commit checkpoint by checkpoint.
+
+A ticket that is late, doubled or of another region does nothing. A bad item fails alone: an engine batch that fails as
+a whole is cut in halves until the poison stands alone. All seconds are machine seconds, all energies uJ.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+import random
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import orjson
+
+from carbonq import batching, retry
+from carbonq.engines.protocol import EngineRequest, EngineResult, Stopped
+from carbonq.errors import EngineError, LeaseLost, NotFound, StoreUnavailable
+from carbonq.model import AttemptOutcome, Claim, Item
+from carbonq.services.attempt import Attempt
+from carbonq.services.burnt import Burnt
+from carbonq.services.checkpoint import Final, Learned, Ran
+from carbonq.services.commit import Committer, Refused, Spooled, abandon, spool_refused
+from carbonq.services.site import Site
+from carbonq.store import events, jobs, leases, results
+from carbonq.store import items as item_rows
+from carbonq.store.results import JobInfo
+
+logger = logging.getLogger(__name__)
+
+#: Engine calls that may fail one after the other, with no success between, before the engine itself counts as down.
+#: A poison item in an engine batch of 4,096 needs 13.
+MAX_FAILURES = 16
+
+#: Longest wait of a flexible engine batch for realtime calls in front of it, in seconds.
+MAX_GATE_S = 1.0
+
+
+class Result(StrEnum):
+    """What became of a ticket."""
+
+    NOTHING = "nothing"  # late, doubled, of a paused region
+    DONE = "done"
+    GIVEN_BACK = "given_back"
+    LOST = "lost"
+    SPOOLED = "spooled"
+
+
+@dataclass(frozen=True, slots=True)
+class _Taken:
+    claim: Claim
+    items: Sequence[Item]
+    infos: Mapping[str, JobInfo]
+
+
+def run_chunk(site: Site, chunk_id: str, stop: threading.Event) -> Result:
+    """Run a chunk for which a ticket came; ``stop`` ends it at the next step and gives the rest back.
+
+    Raises StoreUnavailable when the database is away at the claim: nothing is held then, the ticket comes again.
+    """
+    taken = _take(site, chunk_id)
+    if taken is None:
+        return Result.NOTHING
+    model = site.models[taken.claim.chunk.model]
+    cancelled = frozenset(info.job_id for info in taken.infos.values() if info.is_cancel_requested)
+    attempt = Attempt(
+        site,
+        taken.claim,
+        model=model,
+        engine=site.engine_of(model.name),
+        job_ids=sorted(taken.infos),
+        cancelled=cancelled,
+        stop=stop,
+    )
+    with attempt:
+        result = _Run(attempt, taken).run()
+    site.tickets.nudge("finish" if result is Result.DONE else "plan")
+    return result
+
+
+def _take(site: Site, chunk_id: str) -> _Taken | None:
+    with site.db.write() as tx:
+        now = site.clock.now()
+        claim = leases.claim(
+            tx,
+            chunk_id,
+            worker_id=site.worker_id,
+            region=site.region.name,
+            lease_s=site.limits.lease_s,
+            now=now,
+        )
+        if claim is None:
+            return None
+        items = item_rows.of_chunk(tx, chunk_id)
+        job_ids = sorted({item.job_id for item in items})
+        infos = results.job_infos(tx, job_ids)
+        jobs.mark_running(tx, job_ids, now)
+        data = {"chunk_id": chunk_id, "region": claim.region, "attempt": claim.attempt, "items": len(items)}
+        events.append_many(
+            tx,
+            [
+                events.NewEvent("chunk.started", now, tenant=infos[job_id].tenant, job_id=job_id, data=data)
+                for job_id in job_ids
+            ],
+        )
+    return _Taken(claim, items, infos)
+
+
+class _GiveUp(Exception):
+    """The rest of the chunk goes back; counted, with a backoff."""
+
+
+@dataclass(slots=True)
+class _Since:
+    """What happened since the last checkpoint."""
+
+    began: float = field(default_factory=time.monotonic)
+    ran: list[Ran] = field(default_factory=list[Ran])
+    wasted: list[Burnt] = field(default_factory=list[Burnt])
+    cancelled: list[Item] = field(default_factory=list[Item])
+    items: int = 0
+
+
+class _Run:
+    def __init__(self, attempt: Attempt, taken: _Taken) -> None:
+        self._attempt = attempt
+        self._site = attempt.site
+        self._taken = taken
+        self._lines = _Lines(self._site, taken.infos)
+        self._since = _Since()
+        self._began = time.monotonic()
+        self._tokens = 0
+        self._energy_uj = 0
+        self._failures = 0
+        self._left = 0  # items that failed in a way that another attempt may mend
+
+    def run(self) -> Result:
+        committer = Committer(self._attempt, self._taken.infos)
+        chunk_id = self._taken.claim.chunk.chunk_id
+        result, reason = Result.LOST, "the run ended unexpectedly; the worker's log says why"
+        try:
+            final = self._loop(committer)
+            self._submit(committer, final)
+            committer.wait()
+            result = Result.DONE if final.action == "finish" else Result.GIVEN_BACK
+        except LeaseLost as error:
+            logger.warning("run of %s dropped: %s", chunk_id, error)
+        except Spooled:
+            result = Result.SPOOLED
+        except (StoreUnavailable, NotFound) as error:  # the disk refused a segment, or has lost the input
+            logger.error("run of %s dropped: %s", chunk_id, error)
+            reason = error.message
+        finally:
+            committer.close()
+            self._lines.close()
+            self._attempt.interrupt()
+            if result in {Result.LOST, Result.SPOOLED}:
+                self._abandon(result, reason)
+        return result
+
+    def _abandon(self, result: Result, reason: str) -> None:
+        claim = self._taken.claim
+        rest = Refused(claim.chunk.chunk_id, claim.token, claim.attempt, self._attempt.unbooked())
+        if result is Result.SPOOLED:
+            spool_refused(self._site, rest)  # after the spooled checkpoint, which still needs the lease
+        else:
+            abandon(self._site, rest, reason=reason, backoff_s=self._backoff_s())
+
+    def _loop(self, committer: Committer) -> Final:
+        try:
+            for batch in batching.cut(self._taken.items, self._attempt.model):
+                if self._attempt.must_end:
+                    return self._ending()
+                self._site.gate.wait(MAX_GATE_S)
+                self._run_batch(self._without_cancelled(batch))
+                if self._is_due():
+                    self._submit(committer, None)
+        except Stopped:
+            return self._ending()
+        except _GiveUp as error:
+            return self._failing(str(error))
+        if self._left:
+            return self._failing(f"{self._left} items failed in the engine; they are tried again")
+        return Final("finish", AttemptOutcome.COMMITTED)
+
+    def _ending(self) -> Final:
+        if self._attempt.is_lost:
+            raise LeaseLost(f"the lease of chunk {self._taken.claim.chunk.chunk_id} is lost")
+        return Final("give_back", AttemptOutcome.YIELDED, is_counted=False)
+
+    def _failing(self, reason: str) -> Final:
+        return Final("give_back", AttemptOutcome.FAILED, backoff_s=self._backoff_s(), error=reason)
+
+    def _backoff_s(self) -> float:
+        limits = self._site.limits
+        attempt = self._taken.claim.attempt
+        return retry.backoff_s(attempt, base=limits.backoff_base_s, cap=limits.backoff_cap_s, jitter=random.random())
+
+    def _without_cancelled(self, batch: Sequence[Item]) -> Sequence[Item]:
+        cancelled = self._attempt.cancelled_jobs
+        if not cancelled:
+            return batch
+        self._since.cancelled.extend(item for item in batch if item.job_id in cancelled)
+        return [item for item in batch if item.job_id not in cancelled]
+
+    def _is_due(self) -> bool:
+        limits = self._site.limits
+        # One engine batch more must still fit, or a checkpoint would grow beyond its limit.
+        room = limits.checkpoint_items - self._attempt.model.batch_items
+        return self._since.items > room or time.monotonic() - self._since.began > limits.checkpoint_s
+
+    def _submit(self, committer: Committer, final: Final | None) -> None:
+        since, self._since = self._since, _Since()
+        if not (since.ran or since.wasted or since.cancelled or final):
+            return
+        learned = None
+        if final is not None and self._tokens:
+            hardware = self._site.region.hardware
+            seconds = time.monotonic() - self._began
+            learned = Learned(self._attempt.model.name, hardware, self._tokens, seconds, self._energy_uj)
+        committer.submit(since.ran, since.wasted, since.cancelled, learned=learned, final=final)
+
+    # --- engine -------------------------------------------------------------------------------------------------
+
+    def _run_batch(self, batch: Sequence[Item]) -> None:
+        """Put items through the engine, in halves where a whole fails. Raises Stopped, _GiveUp."""
+        if not batch:
+            return
+        if self._attempt.must_end:
+            raise Stopped
+        requests = self._lines.requests(batch)
+        self._attempt.begin(frozenset(item.job_id for item in batch))
+        try:
+            answers = self._attempt.engine.run(requests, self._attempt.should_stop)
+        except Stopped:
+            self._since.wasted.append(self._attempt.end("stopped"))
+            if self._attempt.must_end:
+                raise
+            self._since.cancelled.extend(batch)  # all of its jobs were cancelled: go on with the others
+        except EngineError as error:
+            self._failed(batch, error)
+        else:
+            self._failures = 0
+            self._keep(batch, answers, self._attempt.end("refused"))
+
+    def _failed(self, batch: Sequence[Item], error: EngineError) -> None:
+        self._failures += 1
+        may_retry = error.is_retryable and self._taken.claim.attempt < self._site.limits.max_attempts
+        logger.warning("engine failed on %d items: %s", len(batch), error)
+        if len(batch) == 1 and not may_retry:
+            failed = EngineResult(500, None, 0, error_code=error.code, error_message=error.message)
+            self._keep(batch, [failed], self._attempt.end("failed"))
+            return
+        self._since.wasted.append(self._attempt.end("failed"))
+        if self._failures >= MAX_FAILURES and may_retry:
+            raise _GiveUp(f"the engine failed {self._failures} times in a row: {error.message}")
+        if len(batch) == 1:
+            self._left += 1
+            return
+        middle = len(batch) // 2
+        self._run_batch(batch[:middle])
+        self._run_batch(batch[middle:])
+
+    def _keep(self, batch: Sequence[Item], answers: Sequence[EngineResult], burnt: Burnt) -> None:
+        self._since.ran.append(Ran(batch, answers, burnt))
+        self._since.items += len(batch)
+        self._tokens += sum(item.est_tokens for item in batch)
+        self._energy_uj += burnt.energy_uj
+
+
+class _Lines:
+    """The input lines of a chunk's jobs, read where they lie."""
+
+    def __init__(self, site: Site, infos: Mapping[str, JobInfo]) -> None:
+        self._site = site
+        self._infos = infos
+        self._maps: dict[str, mmap.mmap] = {}
+
+    def requests(self, batch: Sequence[Item]) -> list[EngineRequest]:
+        """Parse the bodies of items; each was checked when it was submitted."""
+        return [EngineRequest(item.custom_id, self._body(item)) for item in batch]
+
+    def _body(self, item: Item) -> Mapping[str, Any]:
+        data = self._maps.get(item.job_id)
+        if data is None:
+            with self._site.blobs.open(self._infos[item.job_id].input_blob) as stream:
+                data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
+            self._maps[item.job_id] = data
+        line = orjson.loads(data[item.line_offset : item.line_offset + item.line_bytes])
+        body: dict[str, Any] = line["body"]
+        return body
+
+    def close(self) -> None:
+        """Let the files go."""
+        for data in self._maps.values():
+            data.close()

@@ -1,0 +1,67 @@
+"""Keep what could not be committed in fsynced JSON files until the database is back.
+
+A file is written whole or not at all, and stays until its replay succeeded or was refused for good.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import logging
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from carbonq.errors import StoreUnavailable
+
+logger = logging.getLogger(__name__)
+
+
+class Spool:
+    """A folder of records, oldest first by name; each worker process has its own."""
+
+    def __init__(self, root: Path) -> None:
+        """Use ``root``, which is made at the first record."""
+        self.root = root
+        self._numbers = itertools.count()
+
+    def put(self, record: dict[str, Any]) -> Path:
+        """Store a record durably. Raises StoreUnavailable when the disk refuses: the record is lost then."""
+        path = self.root / f"{time.time_ns():020d}-{next(self._numbers):06d}-{os.getpid()}.json"
+        part = path.with_suffix(".part")
+        try:
+            self.root.mkdir(parents=True, exist_ok=True)
+            with part.open("xb") as stream:
+                stream.write(json.dumps(record, ensure_ascii=False, separators=(",", ":")).encode())
+                stream.flush()
+                os.fsync(stream.fileno())
+            part.replace(path)
+            descriptor = os.open(self.root, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+        except OSError as error:
+            raise StoreUnavailable(f"cannot spool to {self.root}: {error.strerror}") from error
+        return path
+
+    def records(self) -> Iterator[tuple[Path, dict[str, Any]]]:
+        """Give each record with its file, oldest first; a file that is no record is set aside and logged."""
+        for path in sorted(self.root.glob("*.json")):
+            try:
+                yield path, json.loads(path.read_bytes())
+            except FileNotFoundError:
+                continue  # another process of this host replayed it
+            except ValueError as error:
+                logger.error("spooled file %s cannot be read: %s", path, error)
+                self.set_aside(path)
+
+    def done(self, path: Path) -> None:
+        """Forget a record."""
+        path.unlink(missing_ok=True)
+
+    def set_aside(self, path: Path) -> None:
+        """Keep a record that cannot be used as ``.bad``, out of the way of the others."""
+        path.replace(path.with_suffix(".bad"))
