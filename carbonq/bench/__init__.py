@@ -1,0 +1,1 @@
+"""Benchmarks that ship: each measures carbonq beside a yardstick in the same run and reports ratios."""
