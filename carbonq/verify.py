@@ -12,6 +12,7 @@ Memory: about 50 bytes a line of engine batches that are not complete in the fil
 from __future__ import annotations
 
 import csv
+import datetime
 import io
 import json
 import re
@@ -21,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from functools import lru_cache
+from operator import itemgetter
 from typing import IO
 
 METHODS = frozenset({"cq-2026-1"})
@@ -39,7 +41,7 @@ UNITS = {
 #: How far a raw figure may be from the rate, relatively: sources print rounded figures.
 RAW_TOLERANCE = Decimal("1e-9")
 
-REQUIRED = frozenset(
+REQUIRED: frozenset[str] = frozenset(
     (
         *("entry_id", "revision", "supersedes", "reason", "kind", "schema", "method", "clock", "started_at"),
         *("ended_at", "duration_s", "window", "part", "parts", "engine_batch_id", "engine_batch_items"),
@@ -54,6 +56,9 @@ REQUIRED = frozenset(
         *("baseline_moer_status", "baseline_g", "saved_g"),
     )
 )
+
+#: Text columns among them: the export puts an apostrophe before what a spreadsheet would take for a formula.
+ESCAPED = ("entry_id", "supersedes", "engine_batch_id", "method", "moer_raw_unit", "aer_raw_unit", "baseline_region")
 
 _INT = re.compile(r"\d{1,18}\Z", re.ASCII)
 _DECIMAL = re.compile(r"-?\d{1,30}(\.\d{1,40})?\Z", re.ASCII)
@@ -150,8 +155,6 @@ def quanta(line: Line, name: str) -> int | None:
 @lru_cache(maxsize=65536)
 def second(text: str, name: str) -> int:
     """Read a time as microseconds since 1970."""
-    import datetime
-
     if _TIME.match(text) is None:
         raise Wrong(f"{name} is {text!r}, not a time like 2026-01-31T12:00:00.000000Z")
     try:
@@ -250,15 +253,21 @@ def _check_identity(line: Line) -> Iterator[str]:
         yield f"part {line['part']} of {line['parts']}"
 
 
-def _check_times(line: Line) -> Iterator[str]:
-    window = second(line["window"], "window")
-    if window % 300_000_000:
-        yield f"window {line['window']} is not aligned to five minutes"
-    start, end = second(line["started_at"], "started_at"), second(line["ended_at"], "ended_at")
-    if not window <= start <= end <= window + 300_000_000:
-        yield f"{line['started_at']} to {line['ended_at']} is not inside window {line['window']}"
-    if line["baseline_window"] and second(line["baseline_window"], "baseline_window") % 300_000_000:
-        yield f"baseline_window {line['baseline_window']} is not aligned to five minutes"
+def _check_times(line: Line) -> Iterable[str]:
+    return _times(line["window"], line["started_at"], line["ended_at"], line["baseline_window"])
+
+
+@lru_cache(maxsize=4096)
+def _times(window: str, started_at: str, ended_at: str, baseline_window: str) -> tuple[str, ...]:
+    found: list[str] = []
+    start = second(window, "window")
+    if start % 300_000_000:
+        found.append(f"window {window} is not aligned to five minutes")
+    if not start <= second(started_at, "started_at") <= second(ended_at, "ended_at") <= start + 300_000_000:
+        found.append(f"{started_at} to {ended_at} is not inside window {window}")
+    if baseline_window and second(baseline_window, "baseline_window") % 300_000_000:
+        found.append(f"baseline_window {baseline_window} is not aligned to five minutes")
+    return tuple(found)
 
 
 def _check_energy(line: Line) -> Iterator[str]:
@@ -303,27 +312,38 @@ def _check_share(line: Line) -> Iterator[str]:
             yield f"share_num is {num}, the tokens weigh {weight}"
 
 
-def _check_rate(line: Line, book: str) -> Iterator[str]:
-    status, rate = line[f"{book}_status"], ratio(line[f"{book}_g_per_kwh"], f"{book}_g_per_kwh")
+_RATE_FIELDS: tuple[str, ...] = ("status", "g_per_kwh", "issued_at", "estimated", "window", "step_s", "raw_unit", "raw")
+_read_rate = {book: itemgetter(*(f"{book}_{name}" for name in _RATE_FIELDS)) for book in ("moer", "aer")}
+
+
+def _check_rate(line: Line, book: str) -> Iterable[str]:
+    return _rate(book, line["window"], _read_rate[book](line))
+
+
+@lru_cache(maxsize=4096)
+def _rate(book: str, at: str, cells: tuple[str, ...]) -> tuple[str, ...]:
+    """Return what is wrong with the rate of one book; the entries of an engine batch share theirs."""
+    line: dict[str, str] = dict(zip(_RATE_FIELDS, cells, strict=True))
+    line[f"{book}_step_s"] = line["step_s"]
+    status, stated = line["status"], ratio(line["g_per_kwh"], f"{book}_g_per_kwh")
+    found: list[str] = []
     if status not in STATUSES:
-        yield f"{book}_status {status!r} is unknown"
-    if (status == "missing") != (rate is None):
-        yield f"{book}_status is {status!r} and {book}_g_per_kwh is {line[f'{book}_g_per_kwh'] or 'empty'}"
-    if rate is None:
-        return
-    is_forecast_or_imputed = line[f"{book}_issued_at"] or line[f"{book}_estimated"] != "false"
-    if status in {"settled", "restated"} and is_forecast_or_imputed:
-        yield f"{book}_status is {status!r}, but the rate is a forecast or imputed"
-    start = second(line[f"{book}_window"], f"{book}_window")
-    window = second(line["window"], "window")
+        found.append(f"{book}_status {status!r} is unknown")
+    if (status == "missing") != (stated is None):
+        found.append(f"{book}_status is {status!r} and {book}_g_per_kwh is {line['g_per_kwh'] or 'empty'}")
+    if stated is None:
+        return tuple(found)
+    if status in {"settled", "restated"} and (line["issued_at"] or line["estimated"] != "false"):
+        found.append(f"{book}_status is {status!r}, but the rate is a forecast or imputed")
+    start, window = second(line["window"], f"{book}_window"), second(at, "window")
     if not start <= window < start + 1_000_000 * needed(line, f"{book}_step_s"):
-        yield f"the {book} rate of {line[f'{book}_window']} does not cover window {line['window']}"
-    unit, raw = UNITS.get(line[f"{book}_raw_unit"]), ratio(line[f"{book}_raw"], f"{book}_raw")
-    if unit is not None and raw is not None:
-        converted = Decimal(line[f"{book}_raw"]) * Decimal(unit)
-        stated = Decimal(line[f"{book}_g_per_kwh"])
-        if abs(converted - stated) > RAW_TOLERANCE * max(abs(stated), Decimal(1)):
-            yield f"{book}_raw {line[f'{book}_raw']} {line[f'{book}_raw_unit']} is not {stated} g/kWh"
+        found.append(f"the {book} rate of {line['window']} does not cover window {at}")
+    unit = UNITS.get(line["raw_unit"])
+    if unit is not None and ratio(line["raw"], f"{book}_raw") is not None:
+        rate = Decimal(line["g_per_kwh"])
+        if abs(Decimal(line["raw"]) * Decimal(unit) - rate) > RAW_TOLERANCE * max(abs(rate), Decimal(1)):
+            found.append(f"{book}_raw {line['raw']} {line['raw_unit']} is not {rate} g/kWh")
+    return tuple(found)
 
 
 def _check_grams(line: Line) -> Iterator[str]:
@@ -337,7 +357,7 @@ def _check_grams(line: Line) -> Iterator[str]:
         yield f"baseline_moer_status is {status!r} and its rate {line['baseline_moer_g_per_kwh'] or 'empty'}"
 
 
-CHECKS: tuple[Callable[[Line], Iterator[str]], ...] = (
+CHECKS: tuple[Callable[[Line], Iterable[str]], ...] = (
     _check_identity,
     _check_times,
     _check_energy,
@@ -522,10 +542,15 @@ def _run(lines: Iterable[str], *, keep: bool) -> Report:
         if len(set(header)) != len(header):
             raise NotALedger("a column is there twice")
         checker = _Checker(keep=keep)
+        names: list[str] = sorted(REQUIRED)
+        pick = itemgetter(*(header.index(name) for name in names))
         number = reader.line_num + 1
         for row in reader:
             if len(row) == len(header):
-                cells = {name: cell[1:] if cell[:1] == "'" else cell for name, cell in zip(header, row, strict=True)}
+                cells: dict[str, str] = dict(zip(names, pick(row), strict=True))
+                for name in ESCAPED:
+                    if cells[name][:1] == "'":
+                        cells[name] = cells[name][1:]
                 checker.take(cells, number)
             else:
                 checker.report.lines += 1
