@@ -1,0 +1,47 @@
+import pytest
+
+from carbonq import models
+from carbonq.errors import ConfigError
+from carbonq.model import Endpoint
+
+
+def test_the_built_in_models_are_offered_and_the_table_is_not_shared() -> None:
+    catalogue = models.catalogue({})
+    assert set(catalogue) == {"wordllama-256", "smollm2-135m-instruct"}
+    assert catalogue["wordllama-256"].endpoint is Endpoint.EMBEDDINGS
+    assert catalogue["smollm2-135m-instruct"].endpoint is Endpoint.CHAT
+    catalogue.clear()
+    assert len(models.BUILTIN) == 2
+
+
+def test_weights_of_a_generating_model_are_stated_not_plain() -> None:
+    chat = models.SMOLLM2_135M_INSTRUCT
+    assert chat.w_completion > chat.w_prompt > chat.w_cached == 0
+    assert chat.max_input_tokens + chat.max_output_tokens == chat.options["context_tokens"]
+
+
+def test_a_described_gguf_keeps_input_and_output_inside_its_context() -> None:
+    described = {"engine": "llama_cpp", "path": "m.gguf", "context_tokens": 1000, "max_output_tokens": 100, "tier": 2}
+    model = models.catalogue({"mine": described})["mine"]
+    assert (model.max_input_tokens, model.max_output_tokens, model.tier) == (900, 100, 2)
+    assert model.options["path"] == "m.gguf"
+    assert model.precision is None
+
+
+def test_shorter_vectors_are_a_model_of_their_own() -> None:
+    model = models.catalogue({"small": {"engine": "wordllama", "dimensions": 64, "tokens_per_s": 7.0}})["small"]
+    assert (model.name, model.options["dimensions"], model.tokens_per_s) == ("small", 64, 7.0)
+
+
+@pytest.mark.parametrize(
+    ("values", "named"),
+    [
+        ({"engine": "vllm"}, "models.m.engine"),
+        ({"engine": "wordllama", "dimensions": 100}, "models.m.dimensions"),
+        ({"engine": "llama_cpp"}, "models.m.path"),
+        ({"engine": "llama_cpp", "path": "x", "context_tokens": 64, "max_output_tokens": 64}, "max_output_tokens"),
+    ],
+)
+def test_a_wrong_description_names_its_setting(values: dict[str, object], named: str) -> None:
+    with pytest.raises(ConfigError, match=named):
+        models.catalogue({"m": values})
