@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from carbonq import __version__
-from carbonq.cli import config, db, demo, doctor, jobs, keys, ledger, plan, regions, submit, up, worker
+from carbonq.cli import bench, config, db, demo, doctor, jobs, keys, ledger, plan, regions, submit, up, worker
 from carbonq.errors import CarbonqError, Infeasible, InvalidRequest
 
 app = typer.Typer(
@@ -51,6 +51,7 @@ app.add_typer(ledger.app, name="ledger")
 app.add_typer(keys.app, name="keys")
 app.add_typer(db.app, name="db")
 app.add_typer(config.app, name="config")
+app.add_typer(bench.app, name="bench")
 app.command("doctor")(doctor.doctor)
 app.command("worker")(worker.worker)
 app.command("process")(worker.process)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
@@ -117,26 +119,22 @@ def _meters(stack: Stack) -> str:
     return ", ".join(parts) + ("" if has_gpu else "; no GPU here, so every energy figure is an estimate")
 
 
-class _interruptible:  # noqa: N801 - used as a function
-    """Turn SIGTERM into an exception, so that the stack is stopped in order; a second Ctrl-C kills at once."""
+@contextmanager
+def _interruptible(stack: Stack) -> Generator[None]:
+    """Turn SIGINT and SIGTERM into an exception, so that the stack stops in order; a second one kills at once."""
+    asked = threading.Event()
 
-    def __init__(self, stack: Stack) -> None:
-        self._stack = stack
-        self._before: dict[int, Any] = {}
-        self._count = 0
-
-    def __enter__(self) -> None:
-        for number in (signal.SIGINT, signal.SIGTERM):
-            self._before[number] = signal.signal(number, self._stop)
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-
-    def _stop(self, _number: int, _frame: FrameType | None) -> None:
-        self._count += 1
-        if self._count > 1:
-            self._stack.stop_hard()
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        if asked.is_set():
+            stack.stop_hard()
             return
+        asked.set()
         sys.stderr.write("stopping; once more to kill everything at once\n")
         raise KeyboardInterrupt
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from carbonq import jsonl, verify
@@ -15,9 +16,8 @@ from carbonq.demo import samples
 from carbonq.demo.facts import CheckFacts, JobFacts, RealtimeFacts, job_facts
 from carbonq.demo.picture import Picture, Watcher
 from carbonq.demo.view import View
-from carbonq.errors import CarbonqError, Unavailable
-from carbonq.model import FINAL_JOB_STATES, Endpoint
-from carbonq.units import parse_iso
+from carbonq.errors import Unavailable
+from carbonq.model import FINAL_JOB_STATES, Endpoint, WorkClass
 
 EMBEDDINGS_MODEL = "wordllama-256"
 CHAT_MODEL = "smollm2-135m-instruct"
@@ -60,7 +60,8 @@ def tell(client: Client, view: View, folder: Path) -> Told:
         realtime = follow(client, watcher, view)
     fetch_results(client, submitted, folder, view)
     jobs = settled(client, submitted)
-    return Told(jobs, realtime, check_ledger(client, folder))
+    check = check_ledger(client, folder)
+    return Told(jobs, realtime and booked(realtime, Path(check.path)), check)
 
 
 def submit(client: Client) -> dict[str, Json]:
@@ -112,29 +113,15 @@ def ask_now(client: Client, picture: Picture) -> RealtimeFacts:
     began_at = time.perf_counter()
     answer = client.embeddings(_REALTIME_TEXT, model=EMBEDDINGS_MODEL)
     latency_ms = (time.perf_counter() - began_at) * 1000
-    carbon = answer["usage"].get("carbon") or {}
-    engine_s = carbon.get("engine_s")
     return RealtimeFacts(
         latency_ms=latency_ms,
-        engine_ms=None if engine_s is None else float(engine_s) * 1000,
-        region=carbon.get("region"),
-        is_in_ledger=_is_booked(client, carbon),
+        engine_ms=None,
+        region=answer["usage"]["carbon"]["region"],
+        is_in_ledger=False,
         items_waiting=picture.items_waiting,
         chunks_running=picture.chunks_running,
         next_window_at=picture.next_window_at,
     )
-
-
-def _is_booked(client: Client, carbon: Json) -> bool:
-    """Wait for the entry of the real-time request: it is written behind the answer."""
-    entry_ids = carbon.get("entry_ids") or ([carbon["entry_id"]] if carbon.get("entry_id") else [])
-    deadline = time.monotonic() + 10
-    while entry_ids and time.monotonic() < deadline:
-        try:
-            return bool(client.entry(entry_ids[0])["consistent"])
-        except CarbonqError:
-            time.sleep(0.2)
-    return False
 
 
 def realtime_sentence(facts: RealtimeFacts) -> str:
@@ -178,6 +165,11 @@ def check_ledger(client: Client, folder: Path) -> CheckFacts:
     return CheckFacts(str(path), lines, done.returncode, said[-1] if said else "the checker said nothing")
 
 
-def grid_now(client: Client) -> str:
-    """Return the grid time now, as text."""
-    return f"{parse_iso(client.plan()['clock']['now']):%Y-%m-%d %H:%M:%S}Z"
+def booked(realtime: RealtimeFacts, path: Path) -> RealtimeFacts:
+    """Look the real-time request up in the ledger's CSV; its entry was written behind the answer."""
+    with path.open(newline="", encoding="utf-8") as file:
+        found = [line for line in csv.DictReader(file) if line["class"] == WorkClass.REALTIME]
+    if not found:
+        return realtime
+    engine_ms = sum(float(line["duration_s"]) for line in found) * 1000
+    return replace(realtime, is_in_ledger=True, engine_ms=engine_ms)

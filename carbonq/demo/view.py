@@ -18,8 +18,8 @@ from rich.text import Text
 from carbonq.demo.picture import Picture
 from carbonq.units import WINDOW, window_of
 
-#: Windows drawn, from the submit on: two and a half hours.
-WINDOWS = 30
+#: Windows drawn, from the submit on: a little more than the deadline of two hours.
+WINDOWS = 25
 
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = ("green", "green", "green3", "yellow3", "yellow3", "dark_orange", "red", "red")
@@ -88,7 +88,8 @@ class LiveView:
         """Draw the panel anew."""
         if self._start is None:
             self._start = window_of(picture.now)
-        self._live.update(Panel(self._body(picture, self._start), title=self._title, border_style="green"))
+        title = f"{self._title}, grid time {picture.now:%Y-%m-%d %H:%M:%S}Z"
+        self._live.update(Panel(self._body(picture, self._start), title=title, border_style="green"))
 
     def live(self) -> AbstractContextManager[object]:
         """Keep the panel alive."""
@@ -119,7 +120,7 @@ def _timeline(picture: Picture, start: datetime) -> Table:
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
-    table.add_row("", Text(_hours(windows)), Text(f"grid time {picture.now:%Y-%m-%d %H:%M:%S}Z", style="bold"))
+    table.add_row("", Text(_hours(windows)), Text("MOER now", style="dim"))
     for region in picture.regions:
         rates = Text()
         for at in windows:
@@ -127,7 +128,7 @@ def _timeline(picture: Picture, start: datetime) -> Table:
             level = 0 if rate is None or high <= low else round((float(rate) - low) / (high - low) * (len(_BARS) - 1))
             style = _COLOURS[level] + (" reverse" if at == now else "")
             rates.append("··" if rate is None else _BARS[level] * 2, style=style)
-        table.add_row(Text(region.name, style="bold"), rates, f"MOER now {_rate(region.moer)}")
+        table.add_row(Text(region.name, style="bold"), rates, _rate(region.moer))
         for label in dict.fromkeys(chunk.label for chunk in picture.chunks):
             table.add_row(Text(f"  {label}", style="dim"), _placed(picture, region.name, label, windows), "")
     return table
@@ -153,10 +154,10 @@ def _hours(windows: Sequence[datetime]) -> str:
 
 
 def _legend() -> Text:
-    text = Text("chunks per window: ", style="dim")
+    text = Text("chunks: ")
     for state, style in _MARKS.items():
         text.append(f" {state} ", style=style)
-    return text.append("  bars: MOER, low to high; reversed: now", style="dim")
+    return text.append("  bars: MOER by window; reversed: now", style="dim")
 
 
 def _rate(rate: object) -> str:

@@ -1,0 +1,217 @@
+"""``carbonq up`` as a person runs it: Ctrl-C, a second start, and everything that can keep it from starting."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from carbonq.bench.level_grid import level_settings
+from carbonq.client import Client
+from carbonq.config import environment, load
+from carbonq.embedded import address
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+
+CARBONQ = (sys.executable, "-m", "carbonq")
+
+
+def until(condition: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true"
+        time.sleep(0.05)
+
+
+class Up:
+    """One ``carbonq up`` on a level grid."""
+
+    def __init__(self, folder: Path, **more: str) -> None:
+        self.data_dir = folder / "data"
+        self.folder = folder
+        given = load(**level_settings(folder))
+        self.env = {**os.environ, **environment(given), **more}
+        self.process: subprocess.Popen[str] | None = None
+
+    def start(self) -> None:
+        self.process = subprocess.Popen(
+            (*CARBONQ, "up", "--json"),
+            env=self.env,
+            cwd=self.folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        lines: list[str] = []
+        while not lines or lines[-1] != "}\n":
+            line = self.process.stdout.readline()
+            if not line:
+                assert self.process.stderr is not None
+                pytest.fail(f"it did not start: {self.process.stderr.read()}{self.logs()}")
+            lines.append(line)
+        self.pids: dict[str, int] = json.loads("".join(lines))["pids"]
+
+    def logs(self) -> str:
+        return "".join(f"\n--- {path.name}\n{path.read_text()[-1500:]}" for path in self.data_dir.glob("logs/*.log"))
+
+    def run(self, *words: str, **options: object) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            (*CARBONQ, *words),
+            env=self.env,
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+            **options,  # type: ignore[call-overload]
+        )
+
+    def client(self) -> Client:
+        found = address.running(self.data_dir)
+        assert found is not None
+        return Client(found.api_url, (self.data_dir / "api-key").read_text().strip())
+
+    def stop(self, number: signal.Signals = signal.SIGINT) -> tuple[int, str]:
+        assert self.process is not None
+        self.process.send_signal(number)
+        _, err = self.process.communicate(timeout=60)
+        return self.process.returncode, err
+
+
+@pytest.fixture
+def up(tmp_path: Path) -> Iterator[Up]:
+    made = Up(tmp_path)
+    yield made
+    if made.process is not None:
+        made.process.kill()
+        made.process.communicate()
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def documents(folder: Path, count: int = 5) -> Path:
+    path = folder / "docs.jsonl"
+    path.write_text("".join(json.dumps({"id": f"d{n}", "text": f"document number {n}"}) + "\n" for n in range(count)))
+    return path
+
+
+def test_a_whole_life(up: Up, tmp_path: Path) -> None:
+    up.start()
+    assert set(up.pids) == {
+        "broker",
+        "control",
+        "control-slow",
+        "worker-north",
+        "worker-south",
+        "beat",
+        "api",
+        "flower",
+    }
+    arguments = " ".join(" ".join(psutil.Process(pid).cmdline()) for pid in up.pids.values())
+    found = address.running(up.data_dir)
+    assert found is not None
+    secrets = [found.broker_url.split("@")[0].split(":")[-1], (up.data_dir / "api-key").read_text().strip()]
+    assert not any(secret in arguments for secret in secrets)
+
+    out = tmp_path / "out.jsonl"
+    done = up.run("submit", "embeddings", str(documents(tmp_path)), "--deadline", "2h", "--wait", "-o", str(out))
+    assert done.returncode == 0, done.stderr + up.logs()
+    assert sorted(json.loads(line)["custom_id"] for line in out.read_text().splitlines()) == [f"d{n}" for n in range(5)]
+
+    code, told = up.stop()
+    assert code == 0, told
+    assert "stopped" in told
+    assert not any(is_running(pid) for pid in up.pids.values())
+    assert address.running(up.data_dir) is None
+
+    # A second start resumes: the first job is there, and new work runs.
+    up.start()
+    listed = json.loads(up.run("jobs", "list", "--json").stdout)
+    assert [job["state"] for job in listed] == ["completed"]
+    again = up.run("submit", "embeddings", str(documents(tmp_path, 3)), "--deadline", "2h", "--wait")
+    assert again.returncode == 0, again.stderr
+    assert up.stop()[0] == 0
+
+
+def test_work_that_was_waiting_runs_after_the_next_start(up: Up, tmp_path: Path) -> None:
+    up.start()
+    with up.client() as client:
+        for pid in (up.pids["worker-north"], up.pids["worker-south"]):
+            os.kill(pid, signal.SIGSTOP)  # so that nothing runs before the stop
+        lines = [
+            json.dumps(
+                {
+                    "custom_id": "a",
+                    "method": "POST",
+                    "url": "/v1/embeddings",
+                    "body": {"model": "wordllama-256", "input": "x"},
+                }
+            ).encode()
+        ]
+        job = client.submit(lines, endpoint="/v1/embeddings", model="wordllama-256", deadline="2h")
+    assert up.process is not None
+    up.process.kill()
+    up.process.communicate()
+    until(lambda: not any(is_running(pid) for pid in up.pids.values()))
+    up.start()
+    with up.client() as client:
+        assert client.wait(job["id"], timeout_s=90)["state"] == "completed"
+    assert up.stop(signal.SIGTERM)[0] == 0
+
+
+def test_killing_it_leaves_nothing_running(up: Up) -> None:
+    up.start()
+    assert up.process is not None
+    up.process.kill()
+    up.process.communicate()
+    until(lambda: not any(is_running(pid) for pid in up.pids.values()), timeout_s=10)
+
+
+def test_without_a_server_on_path_the_wheel_serves(tmp_path: Path) -> None:
+    up = Up(tmp_path, PATH="/nonexistent")
+    up.start()
+    assert up.pids["broker"]
+    assert psutil.Process(up.pids["broker"]).name().startswith("valkey-server")
+    assert up.stop()[0] == 0
+
+
+def test_two_on_one_folder_refuse(up: Up) -> None:
+    up.start()
+    second = up.run("up")
+    assert second.returncode == 1
+    assert "another carbonq runs on" in second.stderr
+    assert len(second.stderr.splitlines()) == 1
+    assert up.stop()[0] == 0
+
+
+def test_a_used_port_is_one_sentence_and_nothing_is_left(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        up = Up(tmp_path, CARBONQ_PORT=str(server.getsockname()[1]))
+        refused = up.run("up")
+    assert refused.returncode == 1
+    assert "is already in use" in refused.stderr
+    assert "CARBONQ_PORT" in refused.stderr
+    assert len(refused.stderr.splitlines()) == 1
+    assert address.running(up.data_dir) is None
+
+
+def test_a_public_address_without_a_key_is_refused(tmp_path: Path) -> None:
+    up = Up(tmp_path, CARBONQ_HOST="0.0.0.0")
+    refused = up.run("up")
+    assert refused.returncode == 1
+    assert "key" in refused.stderr.splitlines()[-1]
