@@ -18,10 +18,11 @@ from carbonq.meters.discover import discover
 from carbonq.meters.hub import Hub
 from carbonq.models import SMOLLM2_135M_INSTRUCT, WORDLLAMA_256
 
-_WORDS = (
+_VOCABULARY = (
     "the of carbon energy grid window region when power plant batch job queue summary marginal emission analysis "
     "temporal shifting server night solar wind demand response flexible deadline forecast schedule capacity storage"
-).split()
+)
+_WORDS = _VOCABULARY.split()
 _DOCUMENTS, _WORDS_EACH, _BATCH = 20_000, 60, 512
 
 
