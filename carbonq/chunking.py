@@ -85,7 +85,7 @@ def cut(pieces: Sequence[Piece], *, max_tokens: float, max_items: int) -> list[l
     start = 0
     while start < len(ordered):
         left_items = len(ordered) - start
-        by_tokens = ceil(left_tokens / max_tokens) if max_tokens > 0 else left_items
+        by_tokens = ceil(left_tokens / max_tokens) if max_tokens >= 1 else left_items
         parts = max(1, by_tokens, ceil(left_items / max_items))
         share = left_tokens / parts
         end, tokens = start, 0

@@ -113,7 +113,7 @@ def _why_not_json(data: bytes, number: int, error: orjson.JSONDecodeError) -> st
             f"line {number} is not UTF-8 text (byte {wrong.start + 1} is 0x{data[wrong.start]:02x}); save it as UTF-8"
         )
     return (
-        f"line {number} is not JSON ({error.msg.partition(':')[0]} at column {error.colno}); "
+        f"line {number} is not JSON ({error.msg.partition(':')[0].partition(',')[0]} at column {error.colno}); "
         f"each line must be one object such as {SHAPE}"
     )
 
