@@ -117,22 +117,12 @@ class FakeEngine:
         self._poison = frozenset(poison)
         self._bad_items = dict(bad_items or {})
         self._on_item = on_item
-        self._name = name
-        self._version = version
+        self.name = name
+        self.version = version
         self._lock = threading.Lock()
         self.calls: list[list[str]] = []
         self.is_loaded = False
         self.is_closed = False
-
-    @property
-    def name(self) -> str:
-        """The engine's name."""
-        return self._name
-
-    @property
-    def version(self) -> str:
-        """The engine's version."""
-        return self._version
 
     def load(self) -> None:
         """Remember that it was loaded."""
@@ -204,42 +194,17 @@ class FakeMeter:
         start_uj: int = 0,
         readings: Iterable[int] = (),
     ) -> None:
-        self._component = component
-        self._kind = kind
-        self._quality = quality
-        self._uncertainty_pct = uncertainty_pct
-        self._device_ids = tuple(device_ids)
+        self.component = component
+        self.kind = kind
+        self.quality = quality
+        self.uncertainty_pct = uncertainty_pct
+        self.device_ids: Sequence[str] = tuple(device_ids)
         self._readings = list(readings)
         self._lock = threading.Lock()
         self._is_lost = False
         self.uj = start_uj
         self.reads = 0
         self.is_closed = False
-
-    @property
-    def component(self) -> Component:
-        """What it covers."""
-        return self._component
-
-    @property
-    def kind(self) -> MeterKind:
-        """How it claims to measure."""
-        return self._kind
-
-    @property
-    def quality(self) -> Quality:
-        """Measured or estimated, as told."""
-        return self._quality
-
-    @property
-    def uncertainty_pct(self) -> float | None:
-        """Uncertainty in per cent, as told."""
-        return self._uncertainty_pct
-
-    @property
-    def device_ids(self) -> Sequence[str]:
-        """The devices, as told."""
-        return self._device_ids
 
     def burn(self, uj: int) -> None:
         """Count ``uj`` more."""
