@@ -37,7 +37,7 @@ def of_chunk(tx: Tx, chunk_id: str) -> list[Item]:
         .where(items.c.chunk_id == chunk_id, items.c.state == ItemState.WAITING)
         .order_by(items.c.item_id)
     )
-    return [Item(*row) for row in tx.execute(statement)]
+    return [Item(*row) for row in tx.execute(statement).all()]
 
 
 def unchunked(tx: Tx, job_ids: Sequence[str]) -> list[tuple[int, str, int]]:
@@ -47,7 +47,7 @@ def unchunked(tx: Tx, job_ids: Sequence[str]) -> list[tuple[int, str, int]]:
         .where(is_any_of(tx, items.c.job_id, job_ids), items.c.chunk_id.is_(None), items.c.state == ItemState.WAITING)
         .order_by(items.c.item_id)
     )
-    return [tuple(row) for row in tx.execute(statement)]
+    return [(item_id, job_id, tokens) for item_id, job_id, tokens in tx.execute(statement).all()]
 
 
 def assign(tx: Tx, chunk_id: str, item_ids: Sequence[int], *, from_chunk_id: str | None = None) -> int:
