@@ -7,6 +7,7 @@ forecast and a file of a coming day does. The file is read again when it changes
 from __future__ import annotations
 
 import csv
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,8 +15,8 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from carbonq.errors import SignalUnavailable
-from carbonq.grid.protocol import Forecast, Observation
 from carbonq.model import Signal
+from carbonq.signals import Forecast, Observation
 from carbonq.units import WINDOW_S, parse_iso, window_at, window_index
 
 _COLUMNS = ("time_utc", "g_per_kwh")
@@ -36,9 +37,10 @@ class _Table:
 class CsvSource:
     """One file of one zone and one signal."""
 
-    def __init__(self, path: Path, signal: Signal) -> None:
+    def __init__(self, path: Path, zone: str, signal: Signal) -> None:
         """Prepare to read ``path``; nothing is opened yet."""
         self._path = path
+        self._zone = zone
         self._signal = signal
         self._table: _Table | None = None
 
@@ -57,7 +59,7 @@ class CsvSource:
 
         A file has no issue times: it counts as issued anew each hour, with what it then says. Raises SignalUnavailable.
         """
-        table = self._read()
+        table = self._read(zone)
         issued_at = now.replace(minute=0, second=0, microsecond=0)
         first = max(0, (issued_at - table.start_at) // table.step)
         if now >= table.end_at or not any(value is not None for value in table.values[first:]):
@@ -82,7 +84,7 @@ class CsvSource:
 
     def observations(self, zone: str, start: datetime, end: datetime, now: datetime) -> Sequence[Observation]:
         """Return the rows in ``[start, end)`` whose step is over by ``now``, oldest first. Raises SignalUnavailable."""
-        table = self._read()
+        table = self._read(zone)
         first = max(0, -((table.start_at - start) // table.step))
         found: list[Observation] = []
         for position in range(first, len(table.values)):
@@ -111,7 +113,9 @@ class CsvSource:
             )
         return found
 
-    def _read(self) -> _Table:
+    def _read(self, zone: str) -> _Table:
+        if zone != self._zone:
+            raise SignalUnavailable(f"{self._path} holds the rates of {self._zone}, not of {zone}")
         try:
             status = self._path.stat()
             stamp = (status.st_mtime_ns, status.st_size)
@@ -128,8 +132,8 @@ def _parse(name: str, rows: list[list[str]], stamp: tuple[int, int]) -> _Table:
     missing = [column for column in _COLUMNS if column not in header]
     if missing:
         raise SignalUnavailable(
-            f"{name}, line 1: the columns {', '.join(_COLUMNS)} are needed (absolute g/kWh; percentiles or index values "
-            f"cannot be used), but {', '.join(missing)} is not among {', '.join(header) or 'none'}"
+            f"{name}, line 1: the columns {', '.join(_COLUMNS)} are needed (absolute g/kWh, no percentiles "
+            f"or index values), but {', '.join(missing)} is not among {', '.join(header) or 'none'}"
         )
     time_column, value_column = (header.index(column) for column in _COLUMNS)
     points: dict[datetime, Decimal | None] = {}
@@ -143,7 +147,7 @@ def _parse(name: str, rows: list[list[str]], stamp: tuple[int, int]) -> _Table:
     times = list(points)
     if not times:
         raise SignalUnavailable(f"{name} has no rows")
-    step = min((b - a for a, b in zip(times, times[1:], strict=False)), default=timedelta(seconds=WINDOW_S))
+    step = min((b - a for a, b in itertools.pairwise(times)), default=timedelta(seconds=WINDOW_S))
     values: list[Decimal | None] = [None] * ((times[-1] - times[0]) // step + 1)
     for at, value in points.items():
         place, rest = divmod(at - times[0], step)

@@ -21,8 +21,8 @@ import numpy.typing as npt
 
 from carbonq.clock import Clock, ClockKind
 from carbonq.errors import SignalUnavailable
-from carbonq.grid.protocol import Forecast, Observation
 from carbonq.model import Signal
+from carbonq.signals import Forecast, Observation
 from carbonq.units import WINDOW, WINDOW_S, parse_iso, window_at, window_index
 
 SOURCE = "recorded-demo"
@@ -82,6 +82,14 @@ def recording() -> Recording:
     )
 
 
+def shift_for(clock: Clock) -> timedelta:
+    """Return the whole weeks by which the recording is shifted for a clock; none if that runs inside it."""
+    days, now = recording(), clock.now()
+    if clock.kind is not ClockKind.REAL and days.start_at <= now < days.end_at:
+        return timedelta(0)
+    return (now - days.start_at) // timedelta(weeks=1) * timedelta(weeks=1)
+
+
 class RecordedSource:
     """A grid source over the recording; ``shift`` is added to its times, and any shift makes it go round for ever."""
 
@@ -92,14 +100,6 @@ class RecordedSource:
         self._days = recording()
         self._shift = shift // WINDOW
         self._is_shifted = bool(shift)
-
-    @classmethod
-    def for_clock(cls, clock: Clock) -> RecordedSource:
-        """Return the recording as it is for a clock that runs inside it, else shifted to the clock's days."""
-        days, now = recording(), clock.now()
-        if clock.kind is not ClockKind.REAL and days.start_at <= now < days.end_at:
-            return cls()
-        return cls((now - days.start_at) // timedelta(weeks=1) * timedelta(weeks=1))
 
     @property
     def name(self) -> str:

@@ -35,9 +35,14 @@ def latest_safe_start(deadline_at: datetime, est_duration_s: float, factor: floa
     return deadline_at - timedelta(seconds=est_duration_s * factor + guard_s(est_duration_s, factor))
 
 
+def is_open(region: Region) -> bool:
+    """Say whether a region takes new work: active, with a live worker."""
+    return region.state is RegionState.ACTIVE and region.is_healthy
+
+
 def may_start(region: Region, model: str) -> bool:
-    """Say whether new work of a model may start in a region now: active, with a live worker, serving the model."""
-    return region.state is RegionState.ACTIVE and region.is_healthy and region.serves(model)
+    """Say whether new work of a model may start in a region now."""
+    return is_open(region) and region.serves(model)
 
 
 def nearest_region(regions: Sequence[Region], model: str) -> Region | None:

@@ -287,6 +287,8 @@ plans = Table(
     Column("is_overlay", Boolean, nullable=False),  # made without a carbon signal: earliest deadline, nearest region
     Column("duration_s", Float, nullable=False),
     Column("note", Text),
+    Column("inputs", Text),  # what it was made from; the planner rests until that changes or a chunk is waiting
+    Index("ix_plans_recorded_at", "recorded_at"),
 )
 
 placements = Table(
@@ -499,6 +501,7 @@ unsettled = Table(  # which rates the entries of a part still wait for; a work l
     Column("window_at", UtcDateTime, primary_key=True),
     Column("engine_batch_id", Text, primary_key=True),
     Column("part", Integer, primary_key=True),
+    Index("ix_unsettled_engine_batch_id", "engine_batch_id", "part"),
 )
 
 #: Tables that only ever grow; a trigger on each refuses UPDATE and DELETE.

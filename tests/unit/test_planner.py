@@ -242,7 +242,7 @@ def small_cases(draw: st.DrawFn) -> tuple[list[ChunkNeed], np.ndarray, np.ndarra
         need(
             f"c{i}",
             draw(st.floats(0.2, windows + 0.5)),
-            duration_s=draw(st.sampled_from([150.0, 180.0, 290.0])),
+            duration_s=draw(st.sampled_from([160.0, 180.0, 290.0])),
             energy_uj=draw(st.integers(1, 9)) * KWH,
             release=draw(st.sampled_from([-5, 0, 1, 1.5])),
             regions=draw(st.sampled_from([None, ("a",), ("b",) if regions > 1 else ("a",)])),

@@ -1,0 +1,74 @@
+"""Read what is stored of the regions' zones and make the planner's outlook of it. Marginal rates only."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+import numpy as np
+
+from carbonq.model import Region, Signal
+from carbonq.plan import outlook
+from carbonq.plan.forecaster import EMPTY, HISTORY_DAYS, Series
+from carbonq.plan.outlook import Outlook, ZoneData
+from carbonq.signals import Forecast
+from carbonq.store import forecasts
+from carbonq.store.database import Database, Tx
+from carbonq.units import WINDOW_S, window_index, window_of
+
+#: Days of observations read for the daily shape.
+_DAYS = min(7, HISTORY_DAYS)
+
+
+def load_outlook(
+    db: Database, regions: Sequence[Region], now: datetime, horizon_windows: int, max_stale_s: float
+) -> Outlook:
+    """Return the outlook of ``horizon_windows`` windows from the one that holds ``now``.
+
+    A zone that was neither forecast nor observed within ``max_stale_s`` grid seconds counts as down: all its values are
+    missing. Raises StoreUnavailable.
+    """
+    with db.read() as tx:
+        zones = {zone: _zone(tx, zone, now, max_stale_s) for zone in dict.fromkeys(region.zone for region in regions)}
+    return outlook.build(regions, zones, now, horizon_windows)
+
+
+def _zone(tx: Tx, zone: str, now: datetime, max_stale_s: float) -> ZoneData:
+    oldest = now - timedelta(seconds=max_stale_s)
+    forecast = forecasts.newest_forecast(tx, zone, Signal.MOER, now)
+    if forecast is not None and forecast.issued_at < oldest:
+        forecast = None
+    start = window_of(now) - timedelta(days=_DAYS)
+    rows = forecasts.history(tx, zone, Signal.MOER, start, now)
+    if forecast is None and (not rows or rows[-1][0] + timedelta(seconds=rows[-1][1]) < oldest):
+        return ZoneData()
+    first = window_index(start)
+    values = np.full(window_index(now) - first, np.nan)
+    for at, step_s, value in rows:
+        place = window_index(at) - first
+        values[place : place + max(1, step_s // WINDOW_S)] = value
+    return ZoneData(
+        forecast=EMPTY if forecast is None else series(forecast),
+        issued_at=None if forecast is None else forecast.issued_at,
+        history=Series(first, values),
+    )
+
+
+def series(forecast: Forecast) -> Series:
+    """Return a forecast's values by window: longer steps are repeated, the mean is taken of shorter ones."""
+    values = np.array([np.nan if value is None else float(value) for value in forecast.values])
+    first = window_index(forecast.start_at)
+    end_at = forecast.start_at + timedelta(seconds=forecast.step_s * len(values))
+    windows = window_index(end_at - timedelta(microseconds=1)) - first + 1 if len(values) else 0
+    offset_s = (forecast.start_at - window_of(forecast.start_at)).total_seconds()
+    if forecast.step_s >= WINDOW_S:
+        # The value that holds at a window's start; the first window may begin before the forecast does.
+        places = np.maximum((np.arange(windows) * WINDOW_S - offset_s) // forecast.step_s, 0).astype(np.int64)
+        return Series(first, values[places])
+    inside = ((offset_s + np.arange(len(values)) * forecast.step_s) // WINDOW_S).astype(np.int64)
+    known = ~np.isnan(values)
+    sums = np.bincount(inside[known], weights=values[known], minlength=windows)
+    counts = np.bincount(inside[known], minlength=windows)
+    means = np.full(windows, np.nan)
+    np.divide(sums, counts, out=means, where=counts > 0)
+    return Series(first, means)

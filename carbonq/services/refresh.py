@@ -1,0 +1,51 @@
+"""Fetch what the grid sources have to say and store it as said: the newest forecast and what was observed since."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+
+from carbonq.clock import Clock
+from carbonq.errors import SignalUnavailable
+from carbonq.grid.protocol import GridSource
+from carbonq.model import Signal
+from carbonq.plan.forecaster import HISTORY_DAYS
+from carbonq.store import forecasts
+from carbonq.store.database import Database
+from carbonq.units import WINDOW, window_of
+
+logger = logging.getLogger(__name__)
+
+#: Windows that are asked for again: providers correct what they have just published.
+OVERLAP_WINDOWS = 12
+
+
+def refresh(db: Database, sources: Mapping[tuple[str, Signal], GridSource], clock: Clock) -> int:
+    """Ask every source and return how many new forecasts and observations were stored. Idempotent.
+
+    A source that does not answer is logged and left out; the others go on. Raises StoreUnavailable.
+    """
+    now = clock.now()
+    stored = 0
+    for (zone, signal), source in sources.items():
+        try:
+            stored += _refresh(db, zone, signal, source, now)
+        except SignalUnavailable as error:
+            logger.warning("%s of %s cannot be had: %s", signal.value, zone, error.message)
+    return stored
+
+
+def _refresh(db: Database, zone: str, signal: Signal, source: GridSource, now: datetime) -> int:
+    with db.read() as tx:
+        last = forecasts.last_observed(tx, zone, signal, source.name)
+    # The first time, as much as the daily shape can use.
+    since = window_of(now) - timedelta(days=HISTORY_DAYS) if last is None else last - OVERLAP_WINDOWS * WINDOW
+    # Asked outside any transaction: a slow provider must not hold a lock.
+    forecast = source.forecast(zone, now)
+    found = source.observations(zone, since, now, now)
+    with db.write() as tx:
+        new = forecasts.add_observations(tx, found)
+        if forecast is not None:
+            new += forecasts.add_forecast(tx, forecast)
+    return new
