@@ -46,6 +46,7 @@ class RegionSettings(_Strict):
     life_h: Decimal | None = Field(None, gt=0, description="Hours over which embodied carbon is spread.")
     watts_per_core: float | None = Field(None, gt=0, description="W per busy core for the CPU-time estimate.")
     gpus: tuple[str, ...] = Field((), description="GPU indices or UUIDs its worker uses; empty: all it sees.")
+    threads: int | None = Field(None, ge=1, description="CPU threads of an engine; unset: the host's cores / regions.")
 
 
 class SourceSettings(_Strict):

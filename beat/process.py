@@ -1,0 +1,35 @@
+"""The clock process: Celery beat with the schedule of ticks, nothing else. Two of them only double the ticks."""
+
+from __future__ import annotations
+
+import logging
+
+from carbonq import telemetry, wiring
+from carbonq.config import Settings
+from carbonq.tickets import TICK_QUEUES, make_celery, tick_task
+
+from .schedule import schedule
+
+#: Longest sleep between two looks at the schedule, in machine seconds.
+MAX_INTERVAL_S = 1
+
+
+def main(settings: Settings) -> None:
+    """Send ticks until a stop signal. Raises ConfigError and StoreUnavailable before the first."""
+    telemetry.set_up_logging(settings.log_level)
+    runtime = wiring.open_runtime(settings)
+    factor = runtime.clock.factor
+    runtime.close()
+    app = make_celery(wiring.broker_url(settings))
+    app.conf.beat_schedule = schedule(factor)
+    app.conf.worker_redirect_stdouts = False
+    # Everything at once at the start: a job that waited for the stack to come up is not kept waiting for the clock.
+    for tick, queue in TICK_QUEUES.items():
+        app.send_task(tick_task(tick), queue=queue, expires=10.0)
+    app.Beat(
+        # In memory: a schedule of seconds has nothing worth keeping over a restart.
+        scheduler_cls="celery.beat:Scheduler",
+        max_interval=MAX_INTERVAL_S,
+        loglevel=logging.getLevelName(logging.getLogger().level),
+        quiet=True,
+    ).run()

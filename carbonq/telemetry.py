@@ -1,0 +1,55 @@
+"""Counters for Prometheus and the set-up of logging; the only place where metrics are made.
+
+Each process has its own registry of these; what is true of the whole installation comes from the database instead.
+Units are in the names (seconds, joules).
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import time
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from prometheus_client import Counter, Histogram
+
+#: What became of tickets of chunks.
+CHUNKS = Counter("carbonq_chunk_tickets", "Tickets of chunks by what became of them", ["region", "result"])
+
+#: Realtime calls as a region's worker answered them.
+REALTIME_SECONDS = Histogram(
+    "carbonq_realtime_worker_seconds",
+    "Time of a realtime call on the worker",
+    ["region"],
+    buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+
+#: Ticks of the control workers.
+TICK_SECONDS = Histogram("carbonq_tick_seconds", "Time of a tick", ["tick"])
+TICK_ERRORS = Counter("carbonq_tick_errors", "Ticks that failed", ["tick"])
+TICKS_SKIPPED = Counter("carbonq_ticks_skipped", "Ticks that came while the one before still ran", ["tick"])
+
+_FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(process)d %(name)s: %(message)s"
+
+
+def set_up_logging(level: str) -> None:
+    """Log to standard error, in UTC; whoever starts the process decides where that goes."""
+    formatter = logging.Formatter(_FORMAT, datefmt="%Y-%m-%dT%H:%M:%S")
+    formatter.converter = time.gmtime
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter)
+    logging.basicConfig(level=level, handlers=[handler], force=True)
+    # One line for each tick and ticket, three times a second for ever, says nothing that the database does not.
+    for name in ("celery.app.trace", "celery.worker.strategy", "celery.beat", "httpx"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+@contextmanager
+def timed(histogram: Histogram, *labels: str) -> Generator[None]:
+    """Observe how long the body takes, however it ends."""
+    began = time.perf_counter()
+    try:
+        yield
+    finally:
+        histogram.labels(*labels).observe(time.perf_counter() - began)

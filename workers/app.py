@@ -1,0 +1,43 @@
+"""Start a Celery worker in this process. Never ``celery -A``: the names of these rooms may be somebody else's too."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Sequence
+
+from celery import Celery
+from kombu.exceptions import KombuError
+
+logger = logging.getLogger(__name__)
+
+
+def run(app: Celery, *, name: str, queues: Sequence[str], concurrency: int) -> None:
+    """Serve queues with a pool of threads until a stop signal; returns after the running tasks have ended.
+
+    Threads, because a model is loaded once and a GPU context does not survive a fork.
+    """
+    app.worker_main(
+        [
+            "worker",
+            f"--hostname={name}@%h",
+            f"--queues={','.join(queues)}",
+            "--pool=threads",
+            f"--concurrency={concurrency}",
+            "--without-gossip",
+            "--without-mingle",
+            f"--loglevel={logging.getLevelName(logging.getLogger().level)}",
+            "--quiet",
+        ]
+    )
+
+
+def purge(app: Celery, queues: Sequence[str]) -> None:
+    """Throw away what lies in queues: ticks that nobody took are worthless, and thousands of them cost minutes."""
+    with app.connection_for_write() as connection:
+        for queue in queues:
+            # A queue that does not exist yet cannot be purged, and need not be.
+            with contextlib.suppress(KombuError, *connection.channel_errors):
+                purged = connection.channel().queue_purge(queue)
+                if purged:
+                    logger.info("%d stale messages purged from %s", purged, queue)

@@ -1,0 +1,56 @@
+"""Keep two workers of one host from metering the same device: each device belongs to one worker at a time."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import re
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from carbonq.errors import ConfigError
+from carbonq.meters.protocol import Component, Meter
+
+logger = logging.getLogger(__name__)
+
+
+class Devices:
+    """Locks on the devices that this process meters, held until it ends."""
+
+    def __init__(self) -> None:
+        """Hold none yet."""
+        self._held: list[int] = []
+
+    def keep(self, meters: Sequence[Meter], *, is_named: bool) -> list[Meter]:
+        """Return the meters whose GPUs are nobody else's; the others are closed.
+
+        Raises ConfigError when the GPUs were named for this worker (``is_named``) and another one holds them.
+        """
+        kept: list[Meter] = []
+        for meter in meters:
+            taken = self._taken(meter)
+            if taken is None:
+                kept.append(meter)
+                continue
+            meter.close()
+            if is_named:
+                raise ConfigError(f"GPU {taken} is metered by another worker of this host; give each region its own")
+            logger.warning("GPU %s is metered by another worker of this host: not metered here", taken)
+        return kept
+
+    def _taken(self, meter: Meter) -> str | None:
+        if meter.component is not Component.GPU:
+            return None
+        for device in meter.device_ids:
+            name = re.sub(r"[^A-Za-z0-9-]", "_", device)
+            path = Path(tempfile.gettempdir()) / f"carbonq-device-{name}.lock"
+            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except OSError:
+                os.close(descriptor)
+                return device
+            self._held.append(descriptor)
+        return None

@@ -1,0 +1,43 @@
+"""Flower on loopback, with a password: workers per region, queues and ticks, read-only."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tornado.options import options
+
+from carbonq import telemetry, wiring
+from carbonq.config import Settings
+from carbonq.errors import ConfigError
+from carbonq.tickets import make_celery
+
+#: The user name that goes with the password.
+USER = "carbonq"
+
+
+def main(settings: Settings) -> None:
+    """Serve Flower until a stop signal. Raises ConfigError when no password is set (it would be open to anybody)."""
+    if settings.flower_password is None:
+        raise ConfigError("Flower needs a password; set CARBONQ_FLOWER_PASSWORD or use `carbonq up`, which makes one")
+    telemetry.set_up_logging(settings.log_level)
+    from flower import options as _defined  # noqa: F401  # pyright: ignore[reportUnusedImport]
+    from flower.app import Flower
+    from flower.urls import settings as tornado_settings
+
+    # Set here and not by flags or environment: neither argv nor a child's environment is a place for a password.
+    values: dict[str, Any] = {
+        "address": "127.0.0.1",
+        "basic_auth": [f"{USER}:{settings.flower_password.get_secret_value()}"],
+        "inspect_timeout": 2000.0,
+        "max_tasks": 5_000,
+        "port": settings.flower_port,
+        "read_only": True,
+    }
+    for name, value in values.items():
+        setattr(options, name, value)
+    server: Any = Flower(capp=make_celery(wiring.broker_url(settings)), options=options, **tornado_settings)
+    server.start_http_server()
+    try:
+        server.start()
+    except (KeyboardInterrupt, SystemExit):
+        server.stop()

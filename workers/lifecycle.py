@@ -1,0 +1,94 @@
+"""What a region worker's threads do beside running: heartbeat, meters at window edges, rates, spool."""
+
+from __future__ import annotations
+
+import logging
+import os
+import socket
+import threading
+from collections.abc import Callable
+
+from carbonq.clock import machine_s
+from carbonq.errors import CarbonqError
+from carbonq.services import heartbeat
+from carbonq.services.rates import RateCache
+from carbonq.services.site import Site
+from carbonq.services.writebehind import WriteBehind
+from carbonq.units import WINDOW, window_of
+
+logger = logging.getLogger(__name__)
+
+#: Machine seconds between signs of life.
+HEARTBEAT_S = 2.0
+
+#: Machine seconds between looks into the spool.
+SPOOL_S = 2.0
+
+
+class Life:
+    """The threads of one region worker; a context that begins and ends them in order."""
+
+    def __init__(self, site: Site, rates: RateCache, behind: WriteBehind) -> None:
+        """Prepare; nothing runs before the context is entered."""
+        self._site = site
+        self._rates = rates
+        self._behind = behind
+        self._over = threading.Event()
+        self._host = socket.gethostname()
+        self._threads = [
+            self._thread("heartbeat", lambda: HEARTBEAT_S, self._beat),
+            self._thread("rates", lambda: max(1.0, 60.0 / site.clock.factor), self._refresh),
+            self._thread("spool", lambda: SPOOL_S, self._replay),
+            self._thread("meters", self._to_window_edge, self._tick),
+        ]
+
+    def __enter__(self) -> Life:
+        self._beat()  # raises: a worker that the database does not know may not begin
+        self._refresh()
+        self._behind.start()
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._over.set()
+        for thread in self._threads:
+            thread.join()
+        heartbeat.book_idle(self._site, self._site.hub.flush(), self._behind.put)
+        self._behind.close()
+        self._site.hub.close()
+        try:
+            heartbeat.stop(self._site)
+        except CarbonqError as error:
+            logger.warning("stop not noted: %s", error)
+
+    def _thread(self, name: str, period_s: Callable[[], float], act: Callable[[], None]) -> threading.Thread:
+        def loop() -> None:
+            while not self._over.wait(period_s()):
+                try:
+                    act()
+                except CarbonqError as error:
+                    logger.warning("%s: %s", name, error)
+                except Exception:  # a process loop: one bad turn must not end it
+                    logger.exception("%s failed", name)
+
+        return threading.Thread(target=loop, name=name, daemon=True)
+
+    def _beat(self) -> None:
+        heartbeat.beat(self._site, host=self._host, pid=os.getpid())
+
+    def _refresh(self) -> None:
+        self._rates.refresh(self._site.db, self._site.clock.now())
+
+    def _replay(self) -> None:
+        replayed = heartbeat.replay_spool(self._site)
+        if replayed:
+            logger.info("%d spooled records replayed", replayed)
+
+    def _to_window_edge(self) -> float:
+        now = self._site.clock.now()
+        return max(0.001, machine_s(self._site.clock, window_of(now) + WINDOW - now))
+
+    def _tick(self) -> None:
+        self._site.hub.tick()
+        heartbeat.book_idle(self._site, self._site.hub.drain_idle(), self._behind.put)

@@ -1,0 +1,52 @@
+"""The two tasks of a region worker. Thin: the work is in ``carbonq.services``."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from typing import Any
+
+from celery import Celery
+
+from carbonq import telemetry
+from carbonq.errors import BrokerUnavailable, StoreUnavailable
+from carbonq.services import realtime
+from carbonq.services.run import run_chunk
+from carbonq.services.site import Site
+from carbonq.services.writebehind import WriteBehind
+from carbonq.tickets import REALTIME, RUN_CHUNK
+
+logger = logging.getLogger(__name__)
+
+#: How long a ticket waits for a slot before it goes back to its queue, in machine seconds.
+SLOT_WAIT_S = 0.02
+
+
+def register(app: Celery, site: Site, behind: WriteBehind, stop: threading.Event) -> None:
+    """Make the tasks known to the worker."""
+    # The pool has more threads than slots: without this, chunks would fill the threads kept for realtime calls.
+    slots = threading.BoundedSemaphore(site.region.slots)
+    region = site.region.name
+
+    @app.task(name=RUN_CHUNK, ignore_result=True)
+    def run(chunk_id: str) -> None:  # pyright: ignore[reportUnusedFunction]
+        if stop.is_set():
+            return  # the dispatcher sends it again, to a worker that lives
+        if not slots.acquire(timeout=SLOT_WAIT_S):
+            try:
+                site.tickets.flexible([(region, chunk_id)])
+            except BrokerUnavailable as error:
+                logger.debug("ticket of %s dropped, it comes again: %s", chunk_id, error)
+            return
+        try:
+            result = run_chunk(site, chunk_id, stop)
+            telemetry.CHUNKS.labels(region, result.value).inc()
+        except StoreUnavailable as error:
+            logger.warning("chunk %s not claimed: %s", chunk_id, error)
+        finally:
+            slots.release()
+
+    @app.task(name=REALTIME, ignore_result=False)
+    def answer(payload: dict[str, Any]) -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
+        with telemetry.timed(telemetry.REALTIME_SECONDS, region):
+            return realtime.answer(site, payload, behind.put)

@@ -1,0 +1,114 @@
+"""What the control workers do at each tick. Every tick is idempotent; two at once would only waste work."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from celery import Celery
+
+from carbonq import telemetry, wiring
+from carbonq.errors import CarbonqError
+from carbonq.services import chunk, dispatch, expire, finish, plan, reap, refresh, settle
+from carbonq.services.rates import RateCache
+from carbonq.tickets import TICK_QUEUES, Tickets, tick_task
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What ticks work with."""
+
+    runtime: wiring.Runtime
+    tickets: Tickets
+    name: str
+
+
+def make(context: Context) -> Mapping[str, Callable[[], object]]:
+    """Return what each tick does."""
+    runtime, tickets = context.runtime, context.tickets
+    settings, db, clock = runtime.settings, runtime.db, runtime.clock
+    sources = wiring.make_sources(settings, clock)
+    rates = RateCache(runtime.regions, settle_after_s=settings.settle_after_s)
+
+    def run_plan() -> None:
+        made = chunk.chunk_jobs(
+            db,
+            clock,
+            models=runtime.models,
+            regions=runtime.regions,
+            max_chunk_items=settings.max_chunk_items,
+            chunk_fill=settings.chunk_fill,
+            chunk_wait_s=settings.chunk_wait_s,
+            isolate_tenants=settings.isolate_tenants,
+            factor=clock.factor,
+        )
+        plan.plan_waiting(
+            db,
+            clock,
+            margin=settings.replan_margin,
+            worker_alive_s=settings.worker_alive_s,
+            max_stale_s=settings.max_stale_s,
+        )
+        if made:
+            tickets.nudge("dispatch")
+
+    def run_reap() -> None:
+        rates.refresh(db, clock.now())
+        reap.reap(
+            db,
+            clock,
+            rates=rates.book,
+            models=runtime.models,
+            max_attempts=settings.max_attempts,
+            recorded_by=context.name,
+        )
+
+    return {
+        "dispatch": lambda: dispatch.dispatch(
+            db,
+            tickets,
+            clock,
+            redispatch_after_s=settings.redispatch_after_s,
+            worker_alive_s=settings.worker_alive_s,
+        ),
+        "expire": lambda: expire.expire(db, clock),
+        "finish": lambda: finish.finish_jobs(db, runtime.blobs, clock),
+        "plan": run_plan,
+        "reap": run_reap,
+        "refresh": lambda: refresh.refresh(db, sources, clock),
+        "settle": lambda: settle.settle(db, clock.now(), settle_after_s=settings.settle_after_s),
+    }
+
+
+def register(app: Celery, context: Context, queue: str) -> None:
+    """Make the ticks of one control queue known to its worker."""
+    acts = make(context)
+    for tick in sorted(name for name, home in TICK_QUEUES.items() if home == queue):
+        app.task(name=tick_task(tick), ignore_result=True)(_single_flight(tick, acts[tick]))
+
+
+def _single_flight(tick: str, act: Callable[[], object]) -> Callable[[], None]:
+    lock = threading.Lock()
+
+    def run() -> None:
+        if not lock.acquire(blocking=False):
+            telemetry.TICKS_SKIPPED.labels(tick).inc()
+            return
+        try:
+            with telemetry.timed(telemetry.TICK_SECONDS, tick):
+                act()
+        except CarbonqError as error:
+            telemetry.TICK_ERRORS.labels(tick).inc()
+            logger.warning("tick %s: %s", tick, error)
+        except Exception:  # a process loop: the next tick tries again
+            telemetry.TICK_ERRORS.labels(tick).inc()
+            logger.exception("tick %s failed", tick)
+        finally:
+            lock.release()
+
+    run.__name__ = tick
+    return run
