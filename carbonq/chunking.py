@@ -13,7 +13,6 @@ from math import ceil
 from typing import NamedTuple
 
 from carbonq.model import Endpoint, Job
-from carbonq.plan import policy
 from carbonq.units import WINDOW_S, window_index
 
 
@@ -62,14 +61,14 @@ def deadline_class(deadline_at: datetime, now: datetime) -> int:
     return window_index(deadline_at) // width * 100 + width
 
 
-def budget_s(now: datetime, deadline_at: datetime, *, chunk_fill: float, factor: float) -> float:
+def budget_s(left_s: float, guard_s: float, *, chunk_fill: float, factor: float) -> float:
     """Return the longest duration a chunk may have: ``chunk_fill`` of a window, or of the usable time if that is less.
 
-    Usable is what is left before the deadline less what a start takes, but never counted below a tenth of a window:
-    crumbs would make a job that is late anyway later. ``factor`` is grid seconds for each machine second.
+    Usable are the ``left_s`` grid seconds before the deadline less the ``guard_s`` that a start takes, but never counted
+    below a tenth of a window: crumbs would make a job that is late anyway later. ``factor`` is grid seconds for each
+    machine second.
     """
-    usable_s = (deadline_at - now).total_seconds() - policy.guard_s(0.0, factor)
-    return chunk_fill * min(WINDOW_S, max(WINDOW_S / 10, usable_s)) / factor
+    return chunk_fill * min(WINDOW_S, max(WINDOW_S / 10, left_s - guard_s)) / factor
 
 
 def cut(pieces: Sequence[Piece], *, max_tokens: float, max_items: int) -> list[list[Piece]]:

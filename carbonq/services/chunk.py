@@ -113,8 +113,9 @@ def _chunk_group(db: Database, group: _Group, rules: _Rules, *, may_wait: bool) 
         max(lane.uj_per_token for lane in lanes),
         is_learned=all(lane.is_learned for lane in lanes),
     )
-    deadline_at = min(job.deadline_at for job in group.jobs)
-    longest_s = chunking.budget_s(rules.now, deadline_at, chunk_fill=rules.chunk_fill, factor=rules.factor)
+    left_s = (min(job.deadline_at for job in group.jobs) - rules.now).total_seconds()
+    guard_s = policy.guard_s(0.0, rules.factor)
+    longest_s = chunking.budget_s(left_s, guard_s, chunk_fill=rules.chunk_fill, factor=rules.factor)
     max_tokens = longest_s * lane.tokens_per_s
     is_full = sum(piece.est_tokens for piece in pieces) >= max_tokens or len(pieces) >= rules.max_chunk_items
     is_urgent = longest_s < rules.chunk_fill * WINDOW_S / rules.factor

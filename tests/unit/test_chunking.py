@@ -78,7 +78,7 @@ def test_a_shared_deadline_costs_at_most_an_hour_and_little_when_near(left_s: in
 
 def test_the_budget_of_a_chunk() -> None:
     def budget(left_s: float, factor: float = 1.0) -> float:
-        return chunking.budget_s(T0, T0 + timedelta(seconds=left_s), chunk_fill=0.5, factor=factor)
+        return chunking.budget_s(left_s, 62, chunk_fill=0.5, factor=factor)
 
     assert budget(3600) == 150
     assert budget(3600, 75) == 2
