@@ -64,8 +64,8 @@ def deadline_class(deadline_at: datetime, now: datetime) -> int:
 def budget_s(left_s: float, guard_s: float, *, chunk_fill: float, factor: float) -> float:
     """Return the longest duration a chunk may have: ``chunk_fill`` of a window, or of the usable time if that is less.
 
-    Usable are the ``left_s`` grid seconds before the deadline less the ``guard_s`` that a start takes, but never counted
-    below a tenth of a window: crumbs would make a job that is late anyway later. ``factor`` is grid seconds for each
+    Usable are the ``left_s`` grid seconds before the deadline less the ``guard_s`` that a start takes, but never less
+    than a tenth of a window: crumbs would make a job that is late anyway later. ``factor`` is grid seconds for each
     machine second.
     """
     return chunk_fill * min(WINDOW_S, max(WINDOW_S / 10, left_s - guard_s)) / factor
