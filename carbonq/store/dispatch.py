@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, bindparam, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Text, bindparam, func, insert, or_, select, update
 
 from carbonq.model import ChunkState
 from carbonq.store.database import Tx
@@ -126,14 +126,17 @@ def is_anything_due(tx: Tx, now: datetime, *, redispatch_after_s: float) -> bool
     return tx.execute(statement).first() is not None
 
 
+# Spelled out, because a list cannot be bound in a batch.
+_IS_OPEN = or_(chunks.c.state == ChunkState.WAITING.value, chunks.c.state == ChunkState.PLACED.value)
+
 _SEND = (
     update(chunks)
-    .where(chunks.c.chunk_id == bindparam("chunk"), chunks.c.state.in_(_OPEN), chunks.c.dispatched_at.is_(None))
+    .where(chunks.c.chunk_id == bindparam("chunk"), _IS_OPEN, chunks.c.dispatched_at.is_(None))
     .values(
         state=ChunkState.PLACED.value,
         region=bindparam("to_region"),
         window_at=bindparam("to_window"),
-        placement_id=func.coalesce(bindparam("placement"), chunks.c.placement_id),
+        placement_id=func.coalesce(bindparam("placement", type_=Text), chunks.c.placement_id),
         dispatched_at=bindparam("at"),
     )
 )

@@ -24,7 +24,8 @@ def add_forecast(tx: Tx, forecast: Forecast) -> bool:
     row["signal"] = forecast.signal.value
     row["values"] = [None if value is None else plain(value) for value in forecast.values]
     # .values(dict) cannot name a column that is called like the method's own keyword, so the row is bound on execution.
-    return tx.execute(new.on_conflict_do_nothing(), row).rowcount == 1
+    stored = tx.execute(new.on_conflict_do_nothing().returning(forecasts.c.forecast_id), row)
+    return stored.first() is not None
 
 
 def add_observations(tx: Tx, found: Sequence[Observation]) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from sqlalchemy import bindparam, func, insert, select, update
+from sqlalchemy import bindparam, func, insert, or_, select, update
 
 from carbonq.model import FINAL_JOB_STATES, ChunkState, Signal
 from carbonq.store.database import Tx
@@ -144,11 +144,12 @@ def add_plan(tx: Tx, plan: NewPlan) -> None:
     tx.execute(insert(plans).values(**values, recorded_at=machine_now(tx)))
 
 
+# The states are spelled out, because a list cannot be bound in a batch.
 _PLACE = (
     update(chunks)
     .where(
         chunks.c.chunk_id == bindparam("chunk"),
-        chunks.c.state.in_(_OPEN),
+        or_(chunks.c.state == ChunkState.WAITING.value, chunks.c.state == ChunkState.PLACED.value),
         chunks.c.dispatched_at.is_(None),
     )
     .values(

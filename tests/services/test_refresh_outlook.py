@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+
+import numpy as np
+import pytest
+
+from carbonq.errors import SignalUnavailable
+from carbonq.grid.recorded import RecordedSource, recording
+from carbonq.model import Signal
+from carbonq.plan.outlook import Basis
+from carbonq.services.outlook import load_outlook, series
+from carbonq.services.refresh import refresh
+from carbonq.signals import Forecast, Observation
+from carbonq.store import forecasts
+from carbonq.store.database import Database
+from carbonq.units import WINDOW, window_index
+from tests.services.planning import NORTH, SOUTH, START, SetClock
+from tests.store.test_forecasts import FORECAST
+
+
+class Away:
+    name = "away"
+    signal = Signal.MOER
+
+    def forecast(self, zone: str, now: datetime) -> Forecast | None:
+        raise SignalUnavailable("the provider does not answer")
+
+    def observations(self, zone: str, start: datetime, end: datetime, now: datetime) -> Sequence[Observation]:
+        raise SignalUnavailable("the provider does not answer")
+
+
+def test_one_source_that_is_away_does_not_stop_the_others(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+    clock = SetClock()
+    sources = {("X", Signal.MOER): Away(), (NORTH.zone, Signal.MOER): RecordedSource()}
+    days = (START - recording().start_at).days
+    assert refresh(database, sources, clock) == 1 + days * 288 + 144
+    assert "moer of X cannot be had: the provider does not answer" in caplog.text
+    assert refresh(database, sources, clock) == 0
+    clock.at += 2 * WINDOW
+    assert refresh(database, sources, clock) == 3
+
+
+def test_the_outlook_says_where_each_value_comes_from(database: Database) -> None:
+    clock = SetClock(START + timedelta(seconds=100))
+    refresh(database, {(NORTH.zone, Signal.MOER): RecordedSource()}, clock)
+    made = load_outlook(database, [NORTH, SOUTH], clock.now(), 300, 7200)
+    days = recording()
+    now = window_index(START) - days.first_window
+    assert made.regions == ("norcal", "socal")
+    assert made.first_window == window_index(START)
+    assert made.g_per_kwh[0, 0] == days.observed[NORTH.zone][now - 1]
+    assert made.g_per_kwh[0, 1:37].tolist() == days.forecast[NORTH.zone][now].tolist()
+    assert [made.basis_of(0, i) for i in (0, 1, 36, 37, 299)] == [
+        Basis.HELD,
+        Basis.FORECAST,
+        Basis.FORECAST,
+        Basis.SEASONAL,
+        Basis.SEASONAL,
+    ]
+    assert not np.isnan(made.g_per_kwh[0]).any()
+    assert np.isnan(made.g_per_kwh[1]).all()
+    assert made.issued_at == (START, None)
+    assert made.rate(0, 1) == Decimal(int(days.forecast[NORTH.zone][now][0]))
+    assert made.rate(1, 0) is None
+    assert not made.is_down
+    assert load_outlook(database, [NORTH], START + timedelta(hours=3), 10, 7200).is_down
+
+
+def test_observations_alone_are_continued_by_the_daily_shape(sqlite_database: Database) -> None:
+    source = RecordedSource()
+    with sqlite_database.write() as tx:
+        forecasts.add_observations(
+            tx, source.observations(NORTH.zone, START - timedelta(days=3), START - 2 * WINDOW, START)
+        )
+    made = load_outlook(sqlite_database, [NORTH], START, 20, 7200)
+    assert {made.basis_of(0, i) for i in range(1, 20)} == {Basis.SEASONAL}
+    assert made.issued_at == (None,)
+
+
+@pytest.mark.parametrize(
+    ("step_s", "start_s", "expected"),
+    [
+        (300, 0, [1.0, 2.0, np.nan, 4.0]),
+        (900, 0, [1.0] * 3 + [2.0] * 3 + [np.nan] * 3 + [4.0] * 3),
+        (150, 0, [1.5, 4.0]),
+        (300, 60, [1.0, 1.0, 2.0, np.nan, 4.0]),
+    ],
+)
+def test_steps_become_windows(step_s: int, start_s: int, expected: list[float]) -> None:
+    start_at = datetime(2021, 1, 1, tzinfo=UTC) + timedelta(seconds=start_s)
+    values = (Decimal(1), Decimal(2), None, Decimal(4))
+    made = series(replace(FORECAST, start_at=start_at, step_s=step_s, values=values))
+    assert made.first_window == window_index(start_at)
+    np.testing.assert_array_equal(made.values, expected)
