@@ -18,17 +18,20 @@ from sqlalchemy import (
     Integer,
     Table,
     any_,
+    case,
+    cast,
     event,
     func,
     literal,
     select,
     text,
+    type_coerce,
 )
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.engine import Dialect, Engine, make_url
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
-from carbonq.units import iso, parse_iso, plain
+from carbonq.units import LEDGER_CONTEXT, iso, parse_iso, plain
 
 #: How long a SQLite writer waits for another one before it gives up, in milliseconds.
 SQLITE_BUSY_TIMEOUT_MS = 30_000
@@ -159,6 +162,34 @@ def is_any_of(tx: Connection, column: ColumnElement[Any], values: Sequence[int] 
     if tx.dialect.name == "postgresql":
         return column == any_(literal(list(values), ARRAY(column.type)))
     return column.in_(select(func.json_each(json.dumps(list(values))).table_valued("value").c.value))
+
+
+def exact_sum(tx: Connection, column: ColumnElement[Any]) -> list[ColumnElement[Any]]:
+    """Return the columns to select for the exact sum of a decimal column with 15 places; see ``read_exact_sum``.
+
+    SQLite would add decimals as floats, so whole grams and the two halves of the fraction are added as integers.
+    """
+    if tx.dialect.name == "postgresql":
+        return [func.sum(column)]
+    digits = type_coerce(column, TEXT())
+    sign = case((digits.like("-%"), -1), else_=1)
+    fraction = cast(func.substr(digits, func.instr(digits, ".") + 1), Integer)
+    whole = cast(digits, Integer)
+    return [
+        func.sum(whole),
+        func.sum(sign * fraction.op("/")(10**6)),  # SQLite's own division of integers: whole
+        func.sum(sign * (fraction % 10**6)),
+    ]
+
+
+def read_exact_sum(values: Sequence[Any]) -> Decimal | None:
+    """Return what ``exact_sum`` selected as a decimal; None where there was nothing to add."""
+    if values[0] is None:
+        return None
+    if len(values) == 1:
+        return Decimal(values[0])
+    whole, upper, lower = values
+    return Decimal(whole * 10**15 + upper * 10**6 + lower).scaleb(-15, LEDGER_CONTEXT)
 
 
 def configure(engine: Engine) -> None:

@@ -13,6 +13,7 @@ from carbonq import export
 from carbonq.export import Cells
 from carbonq.store.database import Database, Tx
 from carbonq.store.dialect import ExactDecimal, UtcDateTime
+from carbonq.store.ledger import is_current
 from carbonq.store.tables import engine_batches, entries, facts, placements, rates
 
 #: Lines read in one go: about 10 MB of cells.
@@ -76,13 +77,7 @@ def entry(tx: Tx, entry_id: str, *, tenant: str | None = None, revision: int | N
 
 def page_of_entries(tx: Tx, *, tenant: str | None, job_id: str | None, after: str | None, limit: int) -> list[Cells]:
     """Return up to ``limit`` current entries after an entry id, for paging through the HTTP API."""
-    newer = entries.alias("newer")
-    terms = _terms(Selection(tenant=tenant, job_id=job_id))
-    terms.append(
-        ~select(newer.c.revision)
-        .where(newer.c.entry_id == entries.c.entry_id, newer.c.revision > entries.c.revision)
-        .exists()
-    )
+    terms = [*_terms(Selection(tenant=tenant, job_id=job_id)), is_current()]
     if after is not None:
         terms.append(entries.c.entry_id > after)
     rows = tx.execute(select(*_ENTRY_COLUMNS).where(*terms).order_by(entries.c.entry_id).limit(limit)).mappings().all()

@@ -1,0 +1,124 @@
+"""Sum the ledger up without mixing what must stay apart.
+
+Clocks are never mixed; measured and estimated energy, provisional and settled carbon, and the two books each stand by
+themselves; a saving stands beside its baseline, on the same entries and so on the same energy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from decimal import Decimal
+from typing import Any
+
+from carbonq.errors import InvalidRequest
+from carbonq.model import EntryKind
+from carbonq.store import figures
+from carbonq.store.database import Database, Tx
+from carbonq.store.figures import Group
+from carbonq.units import plain
+
+Json = dict[str, Any]
+
+
+def summarize(
+    db: Database,
+    *,
+    tenant: str | None = None,
+    job_id: str | None = None,
+    product_line: str | None = None,
+    workload: str | None = None,
+    clock: str | None = None,
+) -> Json:
+    """Return the sums of the current entries selected; grams as decimal text.
+
+    Raises InvalidRequest when they ran on more than one clock and ``clock`` does not choose, StoreUnavailable.
+    """
+    with db.read() as tx:
+        groups = figures.groups(
+            tx, tenant=tenant, job_id=job_id, product_line=product_line, workload=workload, clock=clock
+        )
+    return _document(groups)
+
+
+def of_job(tx: Tx, job_id: str) -> Json | None:
+    """Return a job's sums over its items; None before anything of it has run."""
+    groups = figures.groups(tx, job_id=job_id)
+    return _document(groups) if groups else None
+
+
+def _document(groups: Sequence[Group]) -> Json:
+    clocks = sorted({group.clock for group in groups})
+    if len(clocks) > 1:
+        counts = (f"{clock} ({sum(g.entries for g in groups if g.clock == clock)})" for clock in clocks)
+        raise InvalidRequest(
+            f"these entries ran on different clocks and are not added up: {', '.join(counts)}; choose one",
+            param="clock",
+        )
+    items = [group for group in groups if group.kind == EntryKind.ITEM.value]
+    compared = [group for group in groups if group.has_saving]
+    return {
+        "clock": clocks[0] if clocks else None,
+        "entries": sum(group.entries for group in groups),
+        "prompt_tokens": sum(group.prompt_tokens for group in groups),
+        "completion_tokens": sum(group.completion_tokens for group in groups),
+        # The items' own figures; overhead (idle, wasted) is below, by kind.
+        "energy_uj": sum(group.energy_uj for group in items),
+        "energy_quality": sorted({group.quality for group in items}),
+        "emission_g": _total(items, "emission_g"),
+        "emission_status": sorted({group.moer_status for group in items}),
+        "inventory_g": _total(items, "inventory_g"),
+        "embodied_g": _total(items, "embodied_g"),
+        "unmetered_entries": sum(group.unmetered for group in items),
+        "unrated_entries": sum(group.unrated for group in items),
+        **_comparison(compared),
+        "energy": _split(groups, lambda g: {"kind": g.kind, "quality": g.quality}, _energy),
+        "impact": _split(groups, lambda g: {"kind": g.kind, "status": g.moer_status}, _impact),
+        "inventory": _split(groups, lambda g: {"kind": g.kind, "status": g.aer_status}, _inventory),
+        "saving": _split(compared, lambda g: {"status": g.moer_status, "quality": g.quality}, _comparison),
+    }
+
+
+def _split(
+    groups: Iterable[Group], key: Callable[[Group], dict[str, str]], describe: Callable[[Sequence[Group]], Json]
+) -> list[Json]:
+    found: dict[tuple[str, ...], list[Group]] = {}
+    for group in groups:
+        found.setdefault(tuple(key(group).values()), []).append(group)
+    return [key(members[0]) | describe(members) for _, members in sorted(found.items())]
+
+
+def _energy(groups: Sequence[Group]) -> Json:
+    return {
+        "entries": sum(group.entries for group in groups),
+        "energy_uj": sum(group.energy_uj for group in groups),
+        "unmetered_entries": sum(group.unmetered for group in groups),
+    }
+
+
+def _impact(groups: Sequence[Group]) -> Json:
+    return {
+        "entries": sum(group.entries for group in groups),
+        "emission_g": _total(groups, "emission_g"),
+        "unrated_entries": sum(group.unrated for group in groups),
+    }
+
+
+def _inventory(groups: Sequence[Group]) -> Json:
+    return {"entries": sum(group.entries for group in groups), "inventory_g": _total(groups, "inventory_g")}
+
+
+def _comparison(compared: Sequence[Group]) -> Json:
+    """Say what was saved, on the entries that can be compared alone: their energy, emission and baseline."""
+    return {
+        "compared_entries": sum(group.entries for group in compared),
+        "compared_energy_uj": sum(group.energy_uj for group in compared),
+        "compared_emission_g": _total(compared, "emission_g"),
+        "transfer_g": _total(compared, "transfer_g"),
+        "baseline_g": _total(compared, "baseline_g"),
+        "saved_g": _total(compared, "saved_g"),
+    }
+
+
+def _total(groups: Iterable[Group], name: str) -> str | None:
+    known = [value for value in (getattr(group, name) for group in groups) if value is not None]
+    return plain(sum(known, Decimal(0))) if known else None

@@ -1,0 +1,134 @@
+"""Find emissions rates: observations and forecasts of zones, as the values that entries refer to."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from decimal import Decimal
+from typing import Any
+
+from sqlalchemy import Row, and_, func, select
+
+from carbonq.model import Rate, RateKind, Signal
+from carbonq.ratebook import make_rate
+from carbonq.store.database import Tx
+from carbonq.store.tables import forecasts, observations
+
+#: Longest step a source may have; look-ups reach back that far for a value that covers a window.
+MAX_STEP = timedelta(hours=3)
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Windows from ``start`` up to, not including, ``end``."""
+
+    start: datetime
+    end: datetime
+
+
+def observed(tx: Tx, zones: Collection[str], span: Span, signal: Signal | None = None) -> list[Rate]:
+    """Return the newest revision of each observation of some zones that covers a window of the span."""
+    terms = [
+        observations.c.zone.in_(zones),
+        observations.c.window_at > span.start - MAX_STEP,
+        observations.c.window_at < span.end,
+    ]
+    if signal is not None:
+        terms.append(observations.c.signal == signal.value)
+    newest: dict[tuple[str, str, str, datetime], Row[Any]] = {}
+    for row in tx.execute(select(observations).where(*terms).order_by(observations.c.revision)):
+        newest[row.zone, row.signal, row.source, row.window_at] = row
+    return [_observed_rate(row) for row in newest.values() if row.window_at + _step(row) > span.start]
+
+
+def _step(row: Row[Any]) -> timedelta:
+    return timedelta(seconds=row.step_s)
+
+
+def _observed_rate(row: Row[Any]) -> Rate:
+    return make_rate(
+        signal=Signal(row.signal),
+        zone=row.zone,
+        source=row.source,
+        model=row.model,
+        gas=row.gas,
+        method=row.method,
+        window_at=row.window_at,
+        step_s=row.step_s,
+        issued_at=None,
+        retrieved_at=row.retrieved_at,
+        g_per_kwh=row.g_per_kwh,
+        raw=row.raw,
+        raw_unit=row.raw_unit,
+        is_estimated=row.is_estimated,
+        kind=RateKind.OBSERVED,
+        may_settle=row.may_settle,
+    )
+
+
+def foretold(tx: Tx, zones: Collection[str], span: Span, *, now: datetime) -> list[Rate]:
+    """Return what forecasts issued at or before ``now`` say of each step of the span; a source's newest issue wins.
+
+    For steps that are over that is the last forecast made while they were not.
+    """
+    found: dict[tuple[str, str, str, datetime], Rate] = {}
+    for row in _issues(tx, zones, span, now):
+        for window_at, value in _steps(row, span):
+            key = (row.zone, row.signal, row.source, window_at)
+            if key not in found:
+                found[key] = _foretold_rate(row, window_at, value)
+    return list(found.values())
+
+
+def _issues(tx: Tx, zones: Collection[str], span: Span, now: datetime) -> list[Row[Any]]:
+    """Return the newest issue of each source, however old, and all issues since the span began; newest first."""
+    key = (forecasts.c.zone, forecasts.c.signal, forecasts.c.source)
+    newest = (
+        select(*key, func.max(forecasts.c.issued_at, type_=forecasts.c.issued_at.type).label("issued_at"))
+        .where(forecasts.c.zone.in_(zones), forecasts.c.issued_at <= now)
+        .group_by(*key)
+        .subquery()
+    )
+    is_newest = and_(*(column == newest.c[column.name] for column in (*key, forecasts.c.issued_at)))
+    is_recent = forecasts.c.issued_at.between(span.start - MAX_STEP, now)
+    everything = select(forecasts, forecasts.c["values"].label("foretold"))
+    rows = list(tx.execute(everything.join(newest, is_newest)))
+    seen = {row.forecast_id for row in rows}
+    rows += (
+        row
+        for row in tx.execute(everything.where(forecasts.c.zone.in_(zones), is_recent))
+        if row.forecast_id not in seen
+    )
+    return sorted(rows, key=lambda row: row.issued_at, reverse=True)
+
+
+def _steps(row: Row[Any], span: Span) -> Iterator[tuple[datetime, Decimal]]:
+    step = _step(row)
+    for index in range(max(0, (span.start - row.start_at) // step), len(row.foretold)):
+        window_at = row.start_at + index * step
+        if window_at >= span.end:
+            return
+        if row.foretold[index] is not None:
+            yield window_at, Decimal(row.foretold[index])
+
+
+def _foretold_rate(row: Row[Any], window_at: datetime, value: Decimal) -> Rate:
+    return make_rate(
+        signal=Signal(row.signal),
+        zone=row.zone,
+        source=row.source,
+        model=row.model,
+        gas=row.gas,
+        method=row.method,
+        window_at=window_at,
+        step_s=row.step_s,
+        issued_at=row.issued_at,
+        retrieved_at=row.retrieved_at,
+        g_per_kwh=value,
+        raw=value * row.raw_per_g_per_kwh,
+        raw_unit=row.raw_unit,
+        is_estimated=row.is_estimated,
+        kind=RateKind.FORECAST,
+        may_settle=row.may_settle,
+    )
