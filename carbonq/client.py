@@ -191,9 +191,15 @@ class Client:
         """Yield the ledger's CSV in blocks; ``revisions`` is ``current`` or ``all``."""
         return self._stream("/v1/ledger.csv", params=_given(job_id=job_id, revisions=revisions))
 
-    def ledger(self, *, job_id: str | None = None) -> Json:
-        """Return the summary of this key's ledger entries."""
-        return self._json("GET", "/v1/ledger", params=_given(job_id=job_id))
+    def entries(self, *, job_id: str | None = None) -> Iterator[Json]:
+        """Yield this key's current ledger entries, page by page. Raises NotFound for an unknown job."""
+        after = None
+        while True:
+            page = self._json("GET", "/v1/ledger", params=_given(job_id=job_id, after=after, limit=1000))
+            yield from page["data"]
+            if not page["has_more"]:
+                return
+            after = page["last_id"]
 
     def entry(self, entry_id: str) -> Json:
         """Return one ledger entry with ``recomputed_emission_g`` and ``consistent``. Raises NotFound."""

@@ -12,7 +12,7 @@ import time
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from prometheus_client import Counter, Histogram
+from prometheus_client import Counter, Gauge, Histogram
 
 #: What became of tickets of chunks.
 CHUNKS = Counter("carbonq_chunk_tickets", "Tickets of chunks by what became of them", ["region", "result"])
@@ -29,6 +29,19 @@ REALTIME_SECONDS = Histogram(
 TICK_SECONDS = Histogram("carbonq_tick_seconds", "Time of a tick", ["tick"])
 TICK_ERRORS = Counter("carbonq_tick_errors", "Ticks that failed", ["tick"])
 TICKS_SKIPPED = Counter("carbonq_ticks_skipped", "Ticks that came while the one before still ran", ["tick"])
+
+#: The API: requests by route template (never by id), and realtime calls as a client of the API waits for them.
+API_REQUESTS = Counter("carbonq_api_requests", "HTTP requests answered", ["method", "route", "status"])
+API_REALTIME_SECONDS = Histogram(
+    "carbonq_api_realtime_seconds",
+    "Time of a realtime call from the API to its answer",
+    ["endpoint"],
+    buckets=(0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+
+#: Set from the database and the API's memory at each scrape.
+JOBS = Gauge("carbonq_jobs", "Jobs by state", ["state"])
+LIVE_WORKERS = Gauge("carbonq_live_workers", "Region workers heard of lately", ["region"])
 
 _FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(process)d %(name)s: %(message)s"
 

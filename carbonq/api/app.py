@@ -1,0 +1,73 @@
+"""The ASGI application: routes, error answers, request ids, and the refresh thread that lives as long as it does."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
+from importlib.metadata import version
+
+import anyio.to_thread
+from fastapi import FastAPI
+
+from carbonq.api import forecasts, health, jobs, ledger, models, plan, problems, realtime, regions, results
+from carbonq.api.background import Background, Refresh
+from carbonq.api.context import Api
+from carbonq.api.request_id import RequestId
+
+_ROUTERS = (
+    forecasts.router,
+    health.router,
+    jobs.router,
+    ledger.router,
+    models.router,
+    plan.router,
+    realtime.router,
+    regions.router,
+    results.router,
+)
+
+#: How often the API's memory is renewed, in machine seconds.
+DIRECTORY_PERIOD_S = 1.0
+KEYS_PERIOD_S = 2.0
+SWEEP_PERIOD_S = 600.0
+
+#: Uploads that nobody has written to for this long were left by a killed process.
+_ABANDONED_S = 3600.0
+
+
+def refreshes(api: Api) -> list[Refresh]:
+    """Return what an API must call now and then."""
+    return [
+        Refresh("API keys", KEYS_PERIOD_S, api.keyring.refresh),
+        Refresh("regions", DIRECTORY_PERIOD_S, api.directory.refresh),
+        Refresh("uploads", SWEEP_PERIOD_S, lambda: api.blobs.sweep(_ABANDONED_S)),
+    ]
+
+
+def create_app(api: Api, *, background: Sequence[Refresh] | None = None) -> FastAPI:
+    """Build the application around its context; ``background`` replaces the refreshes (tests)."""
+
+    @asynccontextmanager
+    async def lifespan(_app: FastAPI) -> AsyncGenerator[None]:
+        worker = Background(refreshes(api) if background is None else background)
+        await anyio.to_thread.run_sync(worker.start)
+        try:
+            yield
+        finally:
+            await anyio.to_thread.run_sync(worker.stop)
+            api.dispatcher.close()
+
+    app = FastAPI(
+        title="carbonq",
+        version=version("carbonq"),
+        lifespan=lifespan,
+        docs_url=None,  # its page loads scripts from elsewhere; /openapi.json is enough
+        redoc_url=None,
+        redirect_slashes=False,  # a redirected POST loses its body in most clients
+    )
+    app.state.api = api
+    problems.install(app)
+    for router in _ROUTERS:
+        app.include_router(router)
+    app.add_middleware(RequestId)
+    return app

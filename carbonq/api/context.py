@@ -1,0 +1,79 @@
+"""What the routes work with: adapters, memory and plain values, built once by the process and put on the app."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Protocol
+
+from fastapi import Depends, Request
+
+from carbonq.api.auth import Caller, KeyRing, caller_of
+from carbonq.api.directory import Directory
+from carbonq.api.dispatcher import Dispatcher
+from carbonq.api.nudger import Nudger
+from carbonq.blobs import BlobStore
+from carbonq.clock import Clock
+from carbonq.model import Model, Region
+from carbonq.store.database import Database
+
+
+class ApiTickets(Protocol):
+    """What the API needs of the broker: realtime calls, nudges, and whether it is there (``tickets.Tickets``)."""
+
+    def realtime(self, region: str, payload: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+        """Send one realtime call and wait for its answer. Raises Unavailable."""
+        ...
+
+    def nudge(self, tick: str) -> None:
+        """Ask for a tick before its time; never raises."""
+        ...
+
+    def ping(self) -> None:
+        """Raise BrokerUnavailable unless the broker answers now."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What one request may ask for: bytes, items and machine seconds; ``chunk_fill`` is a share of a window."""
+
+    chunk_fill: float
+    max_input_bytes: int
+    max_items: int
+    max_line_bytes: int
+    realtime_timeout_s: float
+    realtime_queue_limit: int
+
+
+@dataclass(frozen=True, slots=True)
+class Api:
+    """Everything behind the routes. ``regions`` are those of the settings; the directory knows how they are now.
+
+    ``settle_after_s`` and ``max_stale_s`` are grid seconds.
+    """
+
+    db: Database
+    blobs: BlobStore
+    clock: Clock
+    models: Mapping[str, Model]
+    regions: Sequence[Region]
+    home_region: str
+    limits: Limits
+    keyring: KeyRing
+    directory: Directory
+    dispatcher: Dispatcher
+    settle_after_s: float
+    max_stale_s: float
+    tickets: ApiTickets
+    nudger: Nudger
+
+
+def api_of(request: Request) -> Api:
+    """Return the app's context (a FastAPI dependency)."""
+    api: Api = request.app.state.api
+    return api
+
+
+ApiDep = Annotated[Api, Depends(api_of)]
+CallerDep = Annotated[Caller, Depends(caller_of)]

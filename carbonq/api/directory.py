@@ -1,0 +1,104 @@
+"""The regions as the API knows them, in memory: configured values, live workers, and latencies measured from here.
+
+Refreshed by a background thread; a realtime call only looks. When the database is away the last picture stays.
+Latencies are machine milliseconds of the way there and back, without the engine's own time.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from carbonq.errors import InvalidRequest, Unavailable
+from carbonq.model import Model, Region, RegionState, Worker
+from carbonq.plan.policy import nearest_region
+from carbonq.store import regions
+from carbonq.store.database import Database
+
+#: Weight of a new latency against the mean so far.
+_EWMA = 0.2
+
+#: A measured latency older than this says nothing any more; the stated one counts until the next call measures anew.
+_LATENCY_KEPT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """The regions at one moment; ``Region.latency_ms`` is the stated one, ``is_healthy``: a live worker serves it."""
+
+    regions: Mapping[str, Region] = field(default_factory=dict[str, Region])
+    workers: Mapping[str, tuple[Worker, ...]] = field(default_factory=dict[str, tuple[Worker, ...]])
+
+
+class Directory:
+    """Answers "which regions are there, and which one is nearest" without the database. Thread-safe."""
+
+    def __init__(self, db: Database, *, worker_alive_s: float, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Know nothing until the first ``refresh``."""
+        self._db = db
+        self._worker_alive_s = worker_alive_s
+        self._monotonic = monotonic
+        self._latencies: dict[str, tuple[float, float]] = {}  # region -> (mean ms, when measured last)
+        self._lock = threading.Lock()
+        self.snapshot = Snapshot()
+
+    def refresh(self) -> None:
+        """Reread regions and workers. Raises StoreUnavailable."""
+        with self._db.read() as tx:
+            found = regions.load_all(tx, worker_alive_s=self._worker_alive_s)
+            alive = regions.live_workers(tx, worker_alive_s=self._worker_alive_s)
+        self.snapshot = Snapshot(
+            {region.name: region for region in found},
+            {region.name: tuple(w for w in alive if w.region == region.name) for region in found},
+        )
+
+    def observe(self, region: str, latency_ms: float) -> None:
+        """Take a measured latency into the region's mean."""
+        with self._lock:
+            before = self._measured(region)
+            mean = latency_ms if before is None else before + _EWMA * (latency_ms - before)
+            self._latencies[region] = (mean, self._monotonic())
+
+    def measured_ms(self, region: str) -> float | None:
+        """Return the mean measured latency; None when nothing was measured lately."""
+        with self._lock:
+            return self._measured(region)
+
+    def _measured(self, region: str) -> float | None:
+        mean, at = self._latencies.get(region, (0.0, float("-inf")))
+        return None if self._monotonic() - at > _LATENCY_KEPT_S else mean
+
+    def nearest(self, model: Model, allowed: Collection[str] | None = None) -> Region:
+        """Return the nearest healthy region that serves a model, among ``allowed`` (None: all).
+
+        Raises InvalidRequest for an unknown region and Unavailable when no region can answer now.
+        """
+        known = self.snapshot.regions
+        for name in allowed or ():
+            if name not in known:
+                raise InvalidRequest(
+                    f"there is no region {name!r}; known regions: {', '.join(sorted(known)) or 'none'}",
+                    param="carbon.regions",
+                    code="unknown_region",
+                )
+        wanted = [region for region in known.values() if allowed is None or region.name in allowed]
+        able = [self._with_latency(r) for r in wanted if r.state is RegionState.ACTIVE and r.serves(model.name)]
+        region = nearest_region(able, model.name)
+        if region is None:
+            raise Unavailable(_sentence(model, wanted, able), code="no_region_available", retry_after_s=2.0)
+        return region
+
+    def _with_latency(self, region: Region) -> Region:
+        measured = self.measured_ms(region.name)
+        return region if measured is None else replace(region, latency_ms=measured)
+
+
+def _sentence(model: Model, wanted: list[Region], able: list[Region]) -> str:
+    if able:
+        names = ", ".join(region.name for region in able)
+        return f"no worker is alive in {names}; start one with `carbonq worker --region {able[0].name}`"
+    if any(region.serves(model.name) for region in wanted):
+        return f"every region that serves {model.name} is paused or draining"
+    return f"no region serves {model.name}"

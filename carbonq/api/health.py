@@ -1,0 +1,67 @@
+"""GET /healthz (the process lives), /readyz (it can do its work) and /metrics. Open: they show no tenant's data."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse, Response
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+
+from carbonq import telemetry
+from carbonq.api.context import ApiDep
+from carbonq.errors import CarbonqError, StoreUnavailable
+from carbonq.model import JobState
+from carbonq.store import jobs, schema
+
+logger = logging.getLogger(__name__)
+
+router = APIRouter()
+
+
+@router.get("/healthz")
+async def healthz() -> dict[str, str]:
+    """Say that the process answers."""
+    return {"status": "ok"}
+
+
+@router.get("/readyz")
+def readyz(api: ApiDep) -> JSONResponse:
+    """Check database, broker and workers; 503 when jobs cannot be taken. A region without worker is only reported."""
+    checks = {
+        "database": _check(lambda: schema.require_current(api.db)),
+        "broker": _check(api.tickets.ping),
+    }
+    snapshot = api.directory.snapshot
+    regions = {name: len(snapshot.workers.get(name, ())) for name in snapshot.regions}
+    is_ready = all(found == "ok" for found in checks.values())
+    body: dict[str, Any] = {"status": "ready" if is_ready else "not ready", "checks": checks, "live_workers": regions}
+    return JSONResponse(body, 200 if is_ready else 503)
+
+
+@router.get("/metrics")
+def metrics(api: ApiDep) -> Response:
+    """Return this process's metrics for Prometheus, with the installation's jobs and workers as they are now."""
+    try:
+        with api.db.read() as tx:
+            counts = jobs.counts_by_state(tx)
+    except StoreUnavailable:
+        telemetry.JOBS.clear()  # unknown is absent, not a stale figure
+    else:
+        for state in JobState:
+            telemetry.JOBS.labels(state.value).set(counts.get(state, 0))
+    snapshot = api.directory.snapshot
+    for name in snapshot.regions:
+        telemetry.LIVE_WORKERS.labels(name).set(len(snapshot.workers.get(name, ())))
+    return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+
+def _check(probe: Callable[[], object]) -> str:
+    try:
+        probe()
+    except CarbonqError as error:
+        logger.warning("not ready: %s", error.message)  # the route is open, so the sentence stays in the log
+        return error.code
+    return "ok"

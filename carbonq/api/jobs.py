@@ -1,0 +1,175 @@
+"""The native jobs API: submit (streamed or inline), list, look at, cancel, and see the chunks of a job."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+from collections.abc import Iterator
+from typing import Annotated, Any, cast
+
+import anyio.to_thread
+import orjson
+from fastapi import APIRouter, Query, Request
+from fastapi.responses import Response
+
+from carbonq import jsonl
+from carbonq.api import schemas, views
+from carbonq.api.auth import Caller
+from carbonq.api.body import read_object, stage
+from carbonq.api.context import Api, ApiDep, CallerDep
+from carbonq.blobs import Staged
+from carbonq.errors import InvalidRequest
+from carbonq.model import Job, JobState, NewJob, Region
+from carbonq.services import cancel, submit, summary
+from carbonq.store import jobs, overview, throughputs
+
+router = APIRouter(prefix="/v1/jobs")
+
+#: Media types of a streamed submit; curl's own default counts, so that ``--data-binary @file`` just works.
+_STREAMED = frozenset({"application/x-ndjson", "application/jsonl", "application/x-jsonlines", "text/plain", ""})
+_STREAMED_TOO = frozenset({"application/octet-stream", "application/x-www-form-urlencoded"})
+
+#: Largest JSON body with inline items, in bytes; more is streamed as JSON lines.
+_MAX_INLINE_BYTES = 16 * 1024 * 1024
+
+
+@router.post("")
+async def submit_job(request: Request, api: ApiDep, caller: CallerDep) -> Response:
+    """Store a job: JSON lines as the body with the fields in the query, or one JSON object with ``items``."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type == "application/json":
+        values = await read_object(request, _MAX_INLINE_BYTES, setting="JSON body; stream JSON lines instead")
+        items = values.pop("items", None)
+        new = _new_job(request, api, caller, values)
+        staged = await anyio.to_thread.run_sync(_stage_inline, api, items, new)
+    elif media_type in _STREAMED or media_type in _STREAMED_TOO:
+        # The fields are checked before the first byte is taken: a typo must not cost an upload of 200 MB.
+        new = _new_job(request, api, caller, schemas.job_query(request.query_params.multi_items()))
+        staged = await stage(request, api.blobs, api.limits.max_input_bytes, setting="max_input_bytes")
+    else:
+        raise InvalidRequest(
+            f"Content-Type {media_type} is not taken; send application/x-ndjson lines or one application/json object",
+            param="Content-Type",
+        )
+    job, is_new = await anyio.to_thread.run_sync(_store, api, staged, new)
+    headers = {"Location": f"/v1/jobs/{job.job_id}"}
+    if not is_new:
+        headers["Idempotency-Replayed"] = "true"
+    return _json(views.job_view(job), 202, headers)
+
+
+def _new_job(request: Request, api: Api, caller: Caller, values: dict[str, Any]) -> NewJob:
+    new = schemas.new_job(
+        values,
+        tenant=caller.tenant,
+        api_key_id=caller.api_key_id,
+        now=api.clock.now(),
+        models=api.models,
+        idempotency_key=request.headers.get("idempotency-key"),
+    )
+    submit.check_meaning(new, api.models, _regions(api), api.clock.now())
+    return new
+
+
+def _regions(api: Api) -> list[Region]:
+    return list(api.directory.snapshot.regions.values()) or list(api.regions)
+
+
+def _stage_inline(api: Api, items: Any, new: NewJob) -> Staged:
+    """Write texts, ``{"id","text"}`` objects or OpenAI lines as the OpenAI lines they stand for."""
+    if not isinstance(items, list) or not items:
+        raise InvalidRequest("items must be a list with at least one item", param="items", code="empty_file")
+    given = cast("list[object]", items)
+    with contextlib.ExitStack() as on_error:
+        staged = on_error.enter_context(api.blobs.stage())
+        for line in jsonl.to_openai_lines(_inline(given), endpoint=new.endpoint, model=new.model, fmt="jsonl"):
+            staged.write(line)
+        on_error.pop_all()  # all is well: it goes on to be stored
+    return staged
+
+
+def _inline(items: list[object]) -> Iterator[bytes]:
+    for number, item in enumerate(items, start=1):
+        if not isinstance(item, str | dict):
+            raise InvalidRequest(f"item {number} is neither a text nor an object", param="items", line=number)
+        yield orjson.dumps({"id": f"item-{number}", "text": item} if isinstance(item, str) else item)
+
+
+def _store(api: Api, staged: Staged, new: NewJob) -> tuple[Job, bool]:
+    with api.db.read() as tx:
+        learned = throughputs.get_all(tx)
+    job, is_new = submit.submit(
+        api.db,
+        api.blobs,
+        staged,
+        new,
+        models=api.models,
+        regions=_regions(api),
+        home_region=api.home_region,
+        clock=api.clock,
+        limits=submit.Limits(
+            max_items=api.limits.max_items,
+            max_line_bytes=api.limits.max_line_bytes,
+            max_input_bytes=api.limits.max_input_bytes,
+            chunk_fill=api.limits.chunk_fill,
+        ),
+        throughputs=learned,
+    )
+    if is_new:
+        api.nudger.nudge("plan")  # a placement is visible sooner; the schedule brings it anyhow
+    return job, is_new
+
+
+@router.get("")
+def list_jobs(
+    api: ApiDep,
+    caller: CallerDep,
+    after: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    state: Annotated[list[JobState] | None, Query()] = None,
+) -> dict[str, Any]:
+    """List the caller's jobs, newest first."""
+    with api.db.read() as tx:
+        found = jobs.page(tx, caller.tenant, after, limit + 1, states=tuple(state or ()))
+    return views.page_view([views.job_view(job) for job in found[:limit]], has_more=len(found) > limit)
+
+
+@router.get("/{job_id}")
+def get_job(request: Request, job_id: str, api: ApiDep, caller: CallerDep) -> Response:
+    """Return a job with progress, placement and carbon figures; ``Retry-After`` hints when to look again."""
+    with api.db.read() as tx:
+        job = jobs.get(tx, job_id, caller.tenant)
+        held = overview.job_chunks(tx, job_id)
+        sums = summary.of_job(tx, job_id)
+    view = views.job_view(job) | {
+        "phase": views.phase(job, held),
+        "placement": views.placement_view(held),
+        "carbon": views.carbon_view(sums),
+    }
+    content = orjson.dumps(view)
+    headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()[:32]}"'}
+    wait_s = views.retry_after_s(job, held, api.clock)
+    if wait_s is not None:
+        headers["Retry-After"] = str(wait_s)
+    if request.headers.get("if-none-match") == headers["ETag"]:
+        return Response(status_code=304, headers=headers)
+    return Response(content, media_type="application/json", headers=headers)
+
+
+@router.post("/{job_id}/cancel")
+def cancel_job(job_id: str, api: ApiDep, caller: CallerDep) -> dict[str, Any]:
+    """Cancel what has not run; what runs stops at its next engine batch. A final job comes back unchanged."""
+    return views.job_view(cancel.cancel(api.db, job_id, caller.tenant, api.clock))
+
+
+@router.get("/{job_id}/chunks")
+def list_chunks(job_id: str, api: ApiDep, caller: CallerDep) -> dict[str, Any]:
+    """Return where each part of a job runs, and why there."""
+    with api.db.read() as tx:
+        jobs.get(tx, job_id, caller.tenant)
+        held = overview.job_chunks(tx, job_id)
+    return views.page_view([views.job_chunk_view(one) for one in held], has_more=False)
+
+
+def _json(value: dict[str, Any], status: int, headers: dict[str, str]) -> Response:
+    return Response(orjson.dumps(value), status, media_type="application/json", headers=headers)

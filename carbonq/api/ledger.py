@@ -1,0 +1,98 @@
+"""The ledger over HTTP: its CSV streamed, its current entries paged, and one entry recomputed from its own fields."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from decimal import Decimal
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Query
+from fastapi.responses import StreamingResponse
+
+from carbonq import export
+from carbonq.api import views
+from carbonq.api.auth import Caller
+from carbonq.api.context import Api, ApiDep, CallerDep
+from carbonq.errors import InvalidRequest, NotFound
+from carbonq.store import exports, jobs
+from carbonq.units import grams, plain
+
+router = APIRouter()
+
+Revisions = Literal["current", "all"]
+
+
+@router.get("/v1/ledger.csv")
+def ledger_csv(
+    api: ApiDep, caller: CallerDep, job_id: str | None = None, revisions: Revisions = "current"
+) -> StreamingResponse:
+    """Stream the caller's entries as CSV (RFC 4180); ``python -m carbonq.verify FILE.csv`` recomputes it."""
+    _check_job(api, caller, job_id)
+    selection = exports.Selection(tenant=caller.tenant, job_id=job_id, all_revisions=revisions == "all")
+    name = f"ledger-{job_id}.csv" if job_id else "ledger.csv"
+    return StreamingResponse(
+        export.write_csv(exports.pages(api.db, selection)),
+        media_type="text/csv; charset=utf-8; header=present",
+        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+    )
+
+
+@router.get("/v1/ledger")
+def list_entries(
+    api: ApiDep,
+    caller: CallerDep,
+    job_id: str | None = None,
+    after: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
+) -> dict[str, Any]:
+    """List the caller's current entries, each with the fields of its CSV line; empty fields are null."""
+    _check_job(api, caller, job_id)
+    with api.db.read() as tx:
+        found = exports.page_of_entries(tx, tenant=caller.tenant, job_id=job_id, after=after, limit=limit + 1)
+    return views.page_view([_view(cells) for cells in found[:limit]], has_more=len(found) > limit)
+
+
+@router.get("/v1/ledger/{entry_id}")
+def get_entry(
+    entry_id: str, api: ApiDep, caller: CallerDep, revision: Annotated[int | None, Query(ge=1)] = None
+) -> dict[str, Any]:
+    """Return one entry, by default its current revision, with its emission recomputed from its own fields."""
+    with api.db.read() as tx:
+        cells = exports.entry(tx, entry_id, tenant=caller.tenant, revision=revision)
+    if cells is None:
+        which = "" if revision is None else f" with revision {revision}"
+        raise NotFound(f"there is no ledger entry {entry_id!r}{which}")
+    recomputed = recompute_emission(cells)
+    return _view(cells) | {
+        "recomputed_emission_g": None if recomputed is None else plain(recomputed),
+        "consistent": is_consistent(cells, recomputed),
+    }
+
+
+def recompute_emission(cells: Mapping[str, str]) -> Decimal | None:
+    """Return ``energy_uj / 3.6e12 x pue x moer_g_per_kwh`` in grams; None where an input is unknown."""
+    inputs = (cells["energy_uj"], cells["pue"], cells["moer_g_per_kwh"])
+    if not all(inputs):
+        return None
+    return grams(int(inputs[0]), Decimal(inputs[1]), Decimal(inputs[2]))
+
+
+def is_consistent(cells: Mapping[str, str], recomputed: Decimal | None) -> bool:
+    """Say whether an entry's emission is what its fields give: the same number, or both unknown."""
+    stored = cells["emission_g"]
+    if recomputed is None or not stored:
+        return recomputed is None and not stored
+    return Decimal(stored) == recomputed
+
+
+def _check_job(api: Api, caller: Caller, job_id: str | None) -> None:
+    if job_id is None:
+        return
+    if not job_id:
+        raise InvalidRequest("job_id is empty; leave it out to select all jobs", param="job_id")
+    with api.db.read() as tx:
+        jobs.get(tx, job_id, caller.tenant)
+
+
+def _view(cells: Mapping[str, str]) -> dict[str, Any]:
+    return {"id": cells["entry_id"], "object": "ledger.entry", **{name: value or None for name, value in cells.items()}}

@@ -1,0 +1,47 @@
+"""GET /v1/models and /v1/models/{name}: what may be asked for, in OpenAI's shape with carbonq's additions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from fastapi import APIRouter
+
+from carbonq.api.context import Api, ApiDep, CallerDep
+from carbonq.errors import NotFound
+from carbonq.model import Model
+
+router = APIRouter(prefix="/v1/models")
+
+#: OpenAI's objects have a creation time in Unix seconds; ours are configured, not created.
+_CREATED = 1_764_547_200
+
+
+@router.get("")
+async def list_models(api: ApiDep, _caller: CallerDep) -> dict[str, Any]:
+    """List the models."""
+    return {"object": "list", "data": [_view(api, model) for model in api.models.values()]}
+
+
+@router.get("/{name}")
+async def get_model(name: str, api: ApiDep, _caller: CallerDep) -> dict[str, Any]:
+    """Return one model."""
+    model = api.models.get(name)
+    if model is None:
+        raise NotFound(f"there is no model {name!r}; known: {', '.join(api.models)}", code="model_not_found")
+    return _view(api, model)
+
+
+def _view(api: Api, model: Model) -> dict[str, Any]:
+    regions = [region.name for region in api.directory.snapshot.regions.values() if region.serves(model.name)]
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": _CREATED,
+        "owned_by": "carbonq",
+        "endpoint": model.endpoint.value,
+        "engine": model.engine,
+        "max_input_tokens": model.max_input_tokens,
+        "max_output_tokens": model.max_output_tokens,
+        "regions": regions,
+        "tier": model.tier,
+    }

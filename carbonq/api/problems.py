@@ -1,0 +1,151 @@
+"""Errors as HTTP answers, the only place that does it: OpenAI's error object and RFC 9457's members in one body.
+
+Every answer with an error has this shape, whatever went wrong and on whichever route: the official SDKs show the
+sentence (they read ``error.message``), problem-aware clients find ``type``, ``title``, ``status`` and ``detail``.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Mapping
+from http import HTTPStatus
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import Response
+from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
+
+from carbonq.errors import (
+    CarbonqError,
+    Conflict,
+    Infeasible,
+    InvalidRequest,
+    NotAuthenticated,
+    NotFound,
+    QuotaExceeded,
+    Unavailable,
+)
+
+logger = logging.getLogger(__name__)
+
+#: Codes whose status differs from that of their class.
+_STATUS_OF_CODE = {"request_too_large": 413, "input_too_large": 413, "idempotency_key_reused": 422}
+
+_STATUS_OF_CLASS: Mapping[type[CarbonqError], int] = {
+    InvalidRequest: 400,
+    NotAuthenticated: 401,
+    NotFound: 404,
+    Conflict: 409,
+    QuotaExceeded: 429,
+    Unavailable: 503,
+}
+
+#: The ``error.type`` that OpenAI's API uses for a status; any other 4xx is an invalid_request_error.
+_TYPE_OF_STATUS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+
+
+def problem(
+    status: int,
+    message: str,
+    *,
+    code: str,
+    param: str | None = None,
+    instance: str | None = None,
+    headers: Mapping[str, str] | None = None,
+    extra: Mapping[str, Any] | None = None,
+) -> Response:
+    """Return an error answer; ``extra`` members appear beside the standard ones in both halves of the body."""
+    kind = _TYPE_OF_STATUS.get(status, "invalid_request_error" if status < 500 else "server_error")
+    more = dict(extra or {})
+    body = {
+        "error": {"message": message, "type": kind, "param": param, "code": code, **more},
+        "type": f"urn:carbonq:error:{code}",
+        "title": HTTPStatus(status).phrase,
+        "status": status,
+        "detail": message,
+        "instance": instance,
+        **more,
+    }
+    return Response(orjson.dumps(body), status, media_type="application/problem+json", headers=dict(headers or {}))
+
+
+def status_of(error: CarbonqError) -> int:
+    """Return the HTTP status of an error; what is not the caller's to solve is 500."""
+    if error.code in _STATUS_OF_CODE:
+        return _STATUS_OF_CODE[error.code]
+    return next((status for kind, status in _STATUS_OF_CLASS.items() if isinstance(error, kind)), 500)
+
+
+def answer(error: CarbonqError, instance: str | None = None) -> Response:
+    """Return the HTTP answer for an error carbonq raised on purpose."""
+    status, headers, extra = status_of(error), dict[str, str](), dict[str, Any]()
+    param = error.param if isinstance(error, InvalidRequest) else None
+    if isinstance(error, InvalidRequest) and error.line is not None:
+        extra["line"] = error.line
+    if isinstance(error, Infeasible):
+        extra["best"] = error.best
+    if isinstance(error, NotAuthenticated):
+        headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, Conflict):
+        headers["X-Should-Retry"] = "false"  # the SDK repeats every 409 otherwise
+    if isinstance(error, QuotaExceeded | Unavailable) and error.retry_after_s is not None:
+        headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
+    return problem(status, error.message, code=error.code, param=param, instance=instance, headers=headers, extra=extra)
+
+
+async def _carbonq(request: Request, error: Exception) -> Response:
+    assert isinstance(error, CarbonqError)
+    response = answer(error, request.url.path)
+    if response.status_code >= 500:
+        logger.warning("%s %s: %s", request.method, request.url.path, error.message)
+    return response
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    """Answer for the router: no such route, or no such method on it."""
+    assert isinstance(error, HTTPException)
+    path, method, status = request.url.path, request.method, error.status_code
+    message, code = str(error.detail), "http_error"
+    if status == 404:
+        message, code = f"there is no {path} here; /openapi.json lists what there is", "unknown_route"
+    elif status == 405:
+        allowed = (error.headers or {}).get("Allow", "other methods")
+        message, code = f"{path} does not take {method}; it takes {allowed}", "method_not_allowed"
+    return problem(status, message, code=code, instance=path, headers=error.headers)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    """Answer for a query parameter of the wrong form; 400 as OpenAI has it, not FastAPI's 422."""
+    assert isinstance(error, RequestValidationError)
+    first = error.errors()[0]
+    param = ".".join(str(part) for part in first["loc"][1:]) or None
+    given = first.get("input")
+    message = f"{param or 'the request'}: {first['msg']}" + (f" (got {given!r})" if given is not None else "")
+    return problem(400, message, code="invalid_request", param=param, instance=request.url.path)
+
+
+async def _broken(request: Request, error: Exception) -> Response:
+    """Answer for a defect of ours; the server's log has the traceback under the same request id."""
+    request_id = str(request.scope.get("carbonq.request_id", "unknown"))
+    logger.error("%s %s failed, request %s", request.method, request.url.path, request_id, exc_info=error)
+    message = f"carbonq failed on this request; its log has the reason under request id {request_id}"
+    # The middleware that adds the id lies inside the handler of last resort, so it is added here.
+    headers = {"X-Request-Id": request_id}
+    return problem(500, message, code="internal_error", instance=request.url.path, headers=headers)
+
+
+async def _gone(_request: Request, _error: Exception) -> Response:
+    return Response(status_code=499)  # nobody reads it: the client closed the connection
+
+
+def install(app: FastAPI) -> None:
+    """Make every error of an app come out in this shape."""
+    app.add_exception_handler(CarbonqError, _carbonq)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(ClientDisconnect, _gone)
+    app.add_exception_handler(Exception, _broken)

@@ -1,0 +1,125 @@
+"""The API process: settings in, uvicorn out."""
+
+from __future__ import annotations
+
+import errno
+import logging
+import socket
+
+import uvicorn
+
+from carbonq import telemetry, wiring
+from carbonq.api.app import create_app
+from carbonq.api.auth import KeyRing, check_exposure
+from carbonq.api.context import Api, Limits
+from carbonq.api.directory import Directory
+from carbonq.api.dispatcher import Dispatcher
+from carbonq.api.nudger import Nudger
+from carbonq.config import Settings
+from carbonq.errors import ConfigError
+from carbonq.store import keys
+from carbonq.tickets import Tickets
+
+logger = logging.getLogger(__name__)
+
+#: Database connections kept open: about as many requests look at the database at the same time.
+_POOL_SIZE = 10
+
+#: How long requests may go on after the stop signal, in machine seconds.
+_GRACE_S = 10
+
+
+def make_api(runtime: wiring.Runtime, tickets: Tickets) -> Api:
+    """Put the API's context together; plain values from here on."""
+    settings = runtime.settings
+    limits = Limits(
+        chunk_fill=settings.chunk_fill,
+        max_input_bytes=settings.max_input_bytes,
+        max_items=settings.max_items,
+        max_line_bytes=settings.max_line_bytes,
+        realtime_timeout_s=settings.realtime_timeout_s,
+        realtime_queue_limit=settings.realtime_queue_limit,
+    )
+    directory = Directory(runtime.db, worker_alive_s=settings.worker_alive_s)
+    settings_key = None if settings.api_key is None else settings.api_key.get_secret_value()
+    return Api(
+        db=runtime.db,
+        blobs=runtime.blobs,
+        clock=runtime.clock,
+        models=runtime.models,
+        regions=runtime.regions,
+        home_region=settings.first_region,
+        limits=limits,
+        keyring=KeyRing(runtime.db, settings_key=settings_key, settings_tenant=settings.tenant),
+        directory=directory,
+        dispatcher=Dispatcher(
+            tickets, directory, timeout_s=limits.realtime_timeout_s, queue_limit=limits.realtime_queue_limit
+        ),
+        settle_after_s=settings.settle_after_s,
+        max_stale_s=settings.max_stale_s,
+        tickets=tickets,
+        nudger=Nudger(tickets),
+    )
+
+
+def has_shared_key(runtime: wiring.Runtime) -> bool:
+    """Say whether anybody but this machine's own programs was given a key. Raises StoreUnavailable."""
+    given = runtime.settings.api_key
+    with runtime.db.read() as tx:
+        if keys.has_shared(tx):
+            return True
+        if given is None:
+            return False
+        # The embedded stack passes the local key on as the setting: that one is no invitation to others.
+        stored = keys.find_by_hash(tx, keys.hash_key(given.get_secret_value()))
+    return stored is None or not stored.is_local
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """Open the listening socket (0: any free port). Raises ConfigError naming the port and the way out."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    # The protocol must be named: asyncio switches Nagle's algorithm off only then, and it costs 40 ms an answer.
+    listener = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host.strip("[]"), port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        if error.errno == errno.EADDRINUSE:
+            raise ConfigError(
+                f"port {port} on {host} is already in use; stop what uses it or set CARBONQ_PORT to another one "
+                "(0: any free one)"
+            ) from error
+        raise ConfigError(
+            f"the API cannot listen on {host} port {port}: {error.strerror or error}; check CARBONQ_HOST and "
+            "CARBONQ_PORT"
+        ) from error
+    return listener
+
+
+def main(settings: Settings) -> None:
+    """Serve until a stop signal.
+
+    Raises ConfigError (schema, broker, port, no key on an open address) and StoreUnavailable before serving.
+    """
+    telemetry.set_up_logging(settings.log_level)
+    runtime = wiring.open_runtime(settings, pool_size=_POOL_SIZE)
+    check_exposure(settings.host, has_shared_key=has_shared_key(runtime))
+    tickets = wiring.make_tickets(settings)
+    listener = listen(settings.host, settings.port)
+    config = uvicorn.Config(
+        create_app(make_api(runtime, tickets)),
+        access_log=False,
+        log_config=None,
+        server_header=False,
+        timeout_graceful_shutdown=_GRACE_S,
+        timeout_keep_alive=75,
+    )
+    logger.info("listening on %s port %d", settings.host, listener.getsockname()[1])
+    try:
+        uvicorn.Server(config).run(sockets=[listener])
+    finally:
+        listener.close()
+        tickets.close()
+        runtime.close()

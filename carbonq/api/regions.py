@@ -1,0 +1,80 @@
+"""GET /v1/regions: the places that run work, whether they can now, and what their grid emits now."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from fastapi import APIRouter
+
+from carbonq.api import views
+from carbonq.api.context import Api, ApiDep, CallerDep
+from carbonq.model import Rate, RateKind, RateStatus, Region, Signal
+from carbonq.ratebook import RateBook
+from carbonq.store import rates
+from carbonq.units import WINDOW, iso, plain, window_of
+
+router = APIRouter()
+
+
+@router.get("/v1/regions")
+def list_regions(api: ApiDep, _caller: CallerDep) -> dict[str, Any]:
+    """List the regions with state, health, slots and the present MOER and AER, each with its own stamps."""
+    now = api.clock.now()
+    found = api.directory.snapshot.regions
+    book = _rates_now(api, list(found.values()), now)
+    data = [_view(api, region, book, now) for region in found.values()]
+    return views.page_view(data, has_more=False) | {"clock": views.clock_view(api.clock)}
+
+
+def _rates_now(api: Api, regions: list[Region], now: datetime) -> RateBook:
+    zones = {region.name: region.zone for region in regions}
+    span = rates.Span(window_of(now), window_of(now) + WINDOW)
+    wanted = sorted(set(zones.values()))
+    with api.db.read() as tx:
+        known = [*rates.observed(tx, wanted, span), *rates.foretold(tx, wanted, span, now=now)]
+    return RateBook.of(zones, known, now=now, settle_after_s=api.settle_after_s)
+
+
+def _view(api: Api, region: Region, book: RateBook, now: datetime) -> dict[str, Any]:
+    return {
+        "id": region.name,
+        "object": "region",
+        "name": region.name,
+        "zone": region.zone,
+        "state": region.state.value,
+        "is_healthy": region.is_healthy,
+        "live_workers": len(api.directory.snapshot.workers.get(region.name, ())),
+        "slots": region.slots,
+        "realtime_slots": region.realtime_slots,
+        "models": [name for name in api.models if region.serves(name)],
+        "hardware": region.hardware,
+        "ownership": region.ownership,
+        "pue": plain(region.pue),
+        "pue_source": region.pue_source,
+        "latency_ms": {"stated": region.latency_ms, "measured": api.directory.measured_ms(region.name)},
+        "is_home": region.name == api.home_region,
+        "moer": _rate_view(api, *book.lookup(Signal.MOER, region.zone, now), now),
+        "aer": _rate_view(api, *book.lookup(Signal.AER, region.zone, now), now),
+    }
+
+
+def _rate_view(api: Api, rate: Rate | None, status: RateStatus, now: datetime) -> dict[str, Any] | None:
+    """Show a rate; null where there is none, never 0."""
+    if rate is None:
+        return None
+    said_at = rate.issued_at if rate.kind is RateKind.FORECAST else rate.retrieved_at
+    return {
+        "g_per_kwh": plain(rate.g_per_kwh),
+        "gas": rate.gas,
+        "status": status.value,
+        "kind": rate.kind.value,
+        "source": rate.source,
+        "zone": rate.zone,
+        "window_at": iso(rate.window_at),
+        "step_s": rate.step_s,
+        "issued_at": views.time_or_none(rate.issued_at),
+        "retrieved_at": iso(rate.retrieved_at),
+        "is_estimated": rate.is_estimated,
+        "is_stale": said_at is not None and now - said_at > timedelta(seconds=api.max_stale_s),
+    }

@@ -1,0 +1,41 @@
+"""Give every request an id (scope, log, ``x-request-id``) and count its answer. Plain ASGI, so that streams pass."""
+
+from __future__ import annotations
+
+from starlette.datastructures import MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from carbonq import ids, telemetry
+
+_METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
+
+
+class RequestId:
+    """The middleware."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        """Wrap an application."""
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, with an id."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = ids.new("req")
+        scope["carbonq.request_id"] = request_id
+
+        async def send_with_id(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+                _count(scope, message["status"])
+            await send(message)
+
+        await self._app(scope, receive, send_with_id)
+
+
+def _count(scope: Scope, status: int) -> None:
+    # The route's template, not the path: paths hold ids and whatever scanners ask for.
+    route: str = getattr(scope.get("route"), "path", "unknown")
+    method: str = scope["method"] if scope["method"] in _METHODS else "other"
+    telemetry.API_REQUESTS.labels(method, route, str(status)).inc()

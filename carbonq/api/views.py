@@ -1,0 +1,176 @@
+"""How stored values look in answers: plain JSON, times as ISO 8601 in UTC, decimals as text, units in the names."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from decimal import Decimal
+from typing import Any
+
+from carbonq.clock import Clock
+from carbonq.model import ChunkState, Job, JobState, Quality, RateStatus
+from carbonq.ratebook import worst
+from carbonq.store.overview import JobChunk, PlacedChunk
+from carbonq.units import iso, plain
+
+
+def time_or_none(at: datetime | None) -> str | None:
+    """Write a time, or null."""
+    return None if at is None else iso(at)
+
+
+def decimal_or_none(value: Decimal | None) -> str | None:
+    """Write a decimal exactly, or null."""
+    return None if value is None else plain(value)
+
+
+def clock_view(clock: Clock) -> dict[str, Any]:
+    """Return grid time now and how fast it runs."""
+    return {"now": iso(clock.now()), "kind": clock.kind.value, "factor": clock.factor}
+
+
+def job_view(job: Job) -> dict[str, Any]:
+    """Return a job without what needs more queries."""
+    return {
+        "id": job.job_id,
+        "object": "job",
+        "state": job.state.value,
+        "phase": job.state.value,
+        "endpoint": job.endpoint.value,
+        "model": job.model,
+        "requested_model": job.requested_model,
+        "product_line": job.product_line,
+        "workload": job.workload,
+        "home_region": job.home_region,
+        "regions": None if job.regions is None else list(job.regions),
+        "deadline_at": iso(job.deadline_at),
+        "late_policy": job.late_policy.value,
+        "max_carbon_g": decimal_or_none(job.max_carbon_g),
+        "is_cancel_requested": job.is_cancel_requested,
+        "input_bytes": job.input_bytes,
+        "est_tokens": job.est_tokens,
+        "created_at": iso(job.created_at),
+        "started_at": time_or_none(job.started_at),
+        "finished_at": time_or_none(job.finished_at),
+        "is_late": job.finished_at is not None and job.finished_at > job.deadline_at,
+        "infeasible": job.infeasible,
+        "error": job.error,
+        "metadata": dict(job.metadata),
+        "progress": {
+            "total": job.items_total,
+            "ended": job.items_ended,
+            "succeeded": job.items_succeeded,
+            "failed": job.items_failed,
+            "expired": job.items_expired,
+            "cancelled": job.items_cancelled,
+        },
+        "has_results": job.output_blob is not None,
+        "has_errors": job.error_blob is not None,
+        "urls": {
+            name: f"/v1/jobs/{job.job_id}{path}"
+            for name, path in (
+                ("self", ""),
+                ("chunks", "/chunks"),
+                ("results", "/results"),
+                ("errors", "/errors"),
+                ("cancel", "/cancel"),
+            )
+        },
+    }
+
+
+def placement_view(held: Sequence[JobChunk]) -> dict[str, Any]:
+    """Return where and when a job's chunks run, in figures."""
+    waiting = [one.chunk for one in held if one.chunk.state in {ChunkState.WAITING, ChunkState.PLACED}]
+    planned = [chunk.window_at for chunk in waiting if chunk.window_at is not None]
+    windows = [one.chunk.window_at for one in held if one.chunk.window_at is not None]
+    states = Counter(one.chunk.state for one in held)
+    regions = Counter(one.chunk.region for one in held if one.chunk.region is not None)
+    return {
+        "chunks": len(held),
+        "states": {state.value: states[state] for state in ChunkState},
+        "regions": dict(sorted(regions.items())),
+        "next_window_at": time_or_none(min(planned, default=None)),
+        "last_window_at": time_or_none(max(windows, default=None)),
+    }
+
+
+def carbon_view(sums: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """Return a job's sums with the least final ``status`` and the worst ``quality`` of its entries; null before any.
+
+    A sum over ``unrated_entries`` or ``unmetered_entries`` above 0 is only a part, as these say.
+    """
+    if sums is None:
+        return None
+    status = worst(RateStatus(one) for one in sums["emission_status"])
+    qualities = [Quality(one) for one in sums["energy_quality"]]
+    # Best first, and the levels are declared in that order.
+    quality = max(qualities, key=list(Quality).index, default=None)
+    return {**sums, "status": status.value, "quality": None if quality is None else quality.value}
+
+
+def phase(job: Job, held: Sequence[JobChunk]) -> str:
+    """Say in a word or three what a job is waiting for."""
+    if job.is_final or job.state is JobState.FINISHING:
+        return job.state.value
+    if job.is_cancel_requested:
+        return "cancelling"
+    states = {one.chunk.state for one in held}
+    if ChunkState.RUNNING in states:
+        return "running"
+    if not held or ChunkState.WAITING in states:
+        return "being planned"
+    return "planned"
+
+
+def retry_after_s(job: Job, held: Sequence[JobChunk], clock: Clock) -> int | None:
+    """Return a hint in machine seconds for the next look at a job; None once it is final."""
+    if job.is_final:
+        return None
+    if any(one.chunk.state is ChunkState.RUNNING for one in held):
+        return 1
+    planned = [one.chunk.window_at for one in held if one.chunk.window_at is not None]
+    if not planned:
+        return 1
+    ahead_s = (min(planned) - clock.now()).total_seconds() / clock.factor
+    return max(1, min(60, int(ahead_s)))
+
+
+def chunk_view(chunk: PlacedChunk) -> dict[str, Any]:
+    """Return a chunk with its placement and the reason for it."""
+    return {
+        "id": chunk.chunk_id,
+        "object": "chunk",
+        "model": chunk.model,
+        "state": chunk.state.value,
+        "is_dispatched": chunk.dispatched_at is not None,
+        "region": chunk.region,
+        "window_at": time_or_none(chunk.window_at),
+        "forecast_g_per_kwh": decimal_or_none(chunk.g_per_kwh),
+        "forecast_issued_at": time_or_none(chunk.issued_at),
+        "reason": chunk.reason,
+        "latest_start_at": time_or_none(chunk.latest_start_at),
+        "deadline_at": iso(chunk.deadline_at),
+        "est_duration_s": chunk.est_duration_s,
+        "attempt": chunk.attempt,
+        "error": chunk.error,
+        "baseline": {"region": chunk.baseline_region, "window_at": iso(chunk.baseline_window_at)},
+    }
+
+
+def job_chunk_view(held: JobChunk) -> dict[str, Any]:
+    """Return a chunk of a job, with the job's own items counted."""
+    return {**chunk_view(held.chunk), "items": held.items, "items_ended": held.items_ended}
+
+
+def page_view(data: Sequence[Mapping[str, Any]], *, has_more: bool) -> dict[str, Any]:
+    """Return one page of a list in OpenAI's shape."""
+    ids = [one.get("id") for one in data]
+    return {
+        "object": "list",
+        "data": data,
+        "first_id": ids[0] if ids else None,
+        "last_id": ids[-1] if ids else None,
+        "has_more": has_more,
+    }

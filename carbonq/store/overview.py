@@ -1,0 +1,133 @@
+"""What the API shows of chunks, placements and plans: reading only, and only what a tenant's own jobs touch.
+
+Chunks may be shared between tenants, so counts are of the asked job's items, never of the whole chunk.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from decimal import Decimal
+
+from sqlalchemy import case, exists, func, or_, select
+
+from carbonq.model import ChunkState, ItemState
+from carbonq.store.database import Tx
+from carbonq.store.tables import chunks, items, jobs, placements, plans
+
+#: Open chunks shown of one plan at most, nearest window first.
+PLAN_LIMIT = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedChunk:
+    """A chunk and the placement in force. ``dispatched_at`` is machine time, the other times grid time."""
+
+    chunk_id: str
+    model: str
+    state: ChunkState
+    region: str | None
+    window_at: datetime | None
+    latest_start_at: datetime | None
+    deadline_at: datetime
+    dispatched_at: datetime | None
+    est_duration_s: float
+    attempt: int
+    error: str | None
+    g_per_kwh: Decimal | None
+    issued_at: datetime | None
+    reason: str | None
+    baseline_region: str
+    baseline_window_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class JobChunk:
+    """A chunk of one job, with how many of that job's items it holds and how many of them have ended."""
+
+    chunk: PlacedChunk
+    items: int
+    items_ended: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """A plan as stored. ``created_at`` is grid time; the objective and its lower bound are grams."""
+
+    plan_id: str
+    created_at: datetime
+    is_overlay: bool
+    objective_g: float | None
+    lower_bound_g: float | None
+    note: str | None
+
+
+_CHUNK_COLUMNS = (
+    chunks.c.chunk_id,
+    chunks.c.model,
+    chunks.c.state,
+    chunks.c.region,
+    chunks.c.window_at,
+    chunks.c.latest_start_at,
+    chunks.c.deadline_at,
+    chunks.c.dispatched_at,
+    chunks.c.est_duration_s,
+    chunks.c.attempt,
+    chunks.c.error,
+    placements.c.g_per_kwh,
+    placements.c.issued_at,
+    placements.c.reason,
+    chunks.c.baseline_region,
+    chunks.c.baseline_window_at,
+)
+
+_WITH_PLACEMENT = chunks.outerjoin(placements, placements.c.placement_id == chunks.c.placement_id)
+
+
+def job_chunks(tx: Tx, job_id: str) -> list[JobChunk]:
+    """Return the chunks of a job, by window; those without one last."""
+    is_ended = case((items.c.state != ItemState.WAITING, 1), else_=0)
+    held = (
+        select(items.c.chunk_id, func.count().label("held"), func.sum(is_ended).label("ended"))
+        .where(items.c.job_id == job_id, items.c.chunk_id.is_not(None))
+        .group_by(items.c.chunk_id)
+        .subquery()
+    )
+    rows = tx.execute(
+        select(*_CHUNK_COLUMNS, held.c.held, held.c.ended)
+        .select_from(_WITH_PLACEMENT.join(held, held.c.chunk_id == chunks.c.chunk_id))
+        .order_by(chunks.c.window_at.is_(None), chunks.c.window_at, chunks.c.region, chunks.c.chunk_id)
+    )
+    return [JobChunk(_chunk(row[:-2]), int(row.held), int(row.ended)) for row in rows]
+
+
+def open_chunks(tx: Tx, tenant: str, *, limit: int = PLAN_LIMIT) -> list[PlacedChunk]:
+    """Return the chunks that are not done and hold an item of the tenant's, by window; those without one last."""
+    is_theirs = exists().where(
+        items.c.chunk_id == chunks.c.chunk_id, jobs.c.job_id == items.c.job_id, jobs.c.tenant == tenant
+    )
+    rows = tx.execute(
+        select(*_CHUNK_COLUMNS)
+        .select_from(_WITH_PLACEMENT)
+        .where(
+            chunks.c.state != ChunkState.DONE,
+            or_(chunks.c.tenant.is_(None), chunks.c.tenant == tenant),
+            is_theirs,
+        )
+        .order_by(chunks.c.window_at.is_(None), chunks.c.window_at, chunks.c.region, chunks.c.chunk_id)
+        .limit(limit)
+    )
+    return [_chunk(row) for row in rows]
+
+
+def latest_plan(tx: Tx) -> PlanRow | None:
+    """Return the newest plan; None before the first."""
+    columns = (plans.c[name] for name in PlanRow.__dataclass_fields__)
+    row = tx.execute(select(*columns).order_by(plans.c.recorded_at.desc(), plans.c.plan_id.desc()).limit(1)).first()
+    return None if row is None else PlanRow(*row)
+
+
+def _chunk(row: tuple[object, ...]) -> PlacedChunk:
+    values = dict(zip(PlacedChunk.__dataclass_fields__, row, strict=True))
+    values["state"] = ChunkState(str(values["state"]))
+    return PlacedChunk(**values)  # pyright: ignore[reportArgumentType] - the columns have the fields' types

@@ -1,0 +1,189 @@
+"""An API around fakes: a real database and blob store, tickets that live in memory, a clock that stands still."""
+
+from __future__ import annotations
+
+import base64
+import json
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import uvicorn
+
+from carbonq.api.app import create_app
+from carbonq.api.auth import KeyRing
+from carbonq.api.background import Refresh
+from carbonq.api.context import Api, ApiTickets, Limits
+from carbonq.api.directory import Directory
+from carbonq.api.dispatcher import Dispatcher
+from carbonq.api.nudger import Nudger
+from carbonq.api.process import listen
+from carbonq.blobs import BlobStore
+from carbonq.clock import Clock
+from carbonq.model import Endpoint, Model, Region
+from carbonq.models import BUILTIN
+from carbonq.store import keys, regions
+from carbonq.store.database import Database
+from carbonq.testing import FakeClock, MemoryTickets
+
+EMBEDDER = "wordllama-256"
+CHATTER = "smollm2-135m-instruct"
+
+REGIONS = (
+    Region("fr", "ZONE_FR", 2, Decimal("1.2"), "stated", "cpu", latency_ms=5.0),
+    Region("se", "ZONE_SE", 1, Decimal("1.1"), "stated", "cpu", latency_ms=20.0),
+)
+
+CARBON = {
+    "energy_wh": 0.0002,
+    "gco2e": 0.00008,
+    "intensity_g_per_kwh": 400.0,
+    "region": "fr",
+    "signal": "marginal",
+    "quality": "estimated",
+    "status": "provisional",
+}
+
+
+def answer(region: str, payload: dict[str, Any]) -> dict[str, Any]:
+    """Answer a realtime request as ``services/realtime.py`` would, with vectors of four numbers."""
+    body = payload["body"]
+    if payload["endpoint"] == Endpoint.EMBEDDINGS:
+        texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
+        vector: Any = [0.5, -0.5, 0.25, 1.0]
+        if body.get("encoding_format") == "base64":
+            vector = base64.b64encode(struct.pack("<4f", *vector)).decode()
+        data = [{"object": "embedding", "index": index, "embedding": vector} for index in range(len(texts))]
+        result: dict[str, Any] = {"object": "list", "data": data, "model": payload["model"]}
+        usage: dict[str, Any] = {"prompt_tokens": 3, "total_tokens": 3}
+    else:
+        choice = {"index": 0, "message": {"role": "assistant", "content": "short"}, "finish_reason": "stop"}
+        result = {"id": "chatcmpl-1", "object": "chat.completion", "created": 1, "choices": [choice]}
+        result["model"] = payload["model"]
+        usage = {"prompt_tokens": 5, "completion_tokens": 1, "total_tokens": 6}
+    return {
+        "status_code": 200,
+        "body_json": json.dumps(result),
+        "usage": usage,
+        "carbon": {**CARBON, "region": region},
+        "engine_s": 0.001,
+    }
+
+
+@dataclass
+class Harness:
+    """A prepared API, its fakes, and the keys of two tenants."""
+
+    api: Api
+    db: Database
+    clock: FakeClock
+    tickets: MemoryTickets
+    acme: str
+    rival: str
+
+    def headers(self, tenant: str = "acme") -> dict[str, str]:
+        return {"Authorization": f"Bearer {getattr(self, tenant)}"}
+
+    def add_worker(self, region: str, worker_id: str | None = None) -> None:
+        with self.db.write() as tx:
+            regions.register_worker(
+                tx,
+                worker_id=worker_id or f"worker-{region}",
+                region=region,
+                host="h",
+                pid=1,
+                slots=1,
+                software_version="1",
+                hardware="cpu",
+            )
+        self.api.directory.refresh()
+
+
+def build_api(
+    db: Database,
+    root: Path,
+    *,
+    clock: Clock,
+    tickets: ApiTickets,
+    models: dict[str, Model] | None = None,
+    settings_key: str | None = None,
+    **limits: Any,
+) -> Api:
+    """Put a context together as ``process.make_api`` does, from plain values."""
+    given: dict[str, Any] = {
+        "chunk_fill": 0.6,
+        "max_input_bytes": 200 * 1024 * 1024,
+        "max_items": 50_000,
+        "max_line_bytes": 4 * 1024 * 1024,
+        "realtime_timeout_s": 5.0,
+        "realtime_queue_limit": 8,
+        **limits,
+    }
+    kept = Limits(**given)
+    directory = Directory(db, worker_alive_s=3600.0)
+    return Api(
+        db=db,
+        blobs=BlobStore(root),
+        clock=clock,
+        models=dict(BUILTIN) if models is None else models,
+        regions=REGIONS,
+        home_region="fr",
+        limits=kept,
+        keyring=KeyRing(db, settings_key=settings_key, settings_tenant="default"),
+        directory=directory,
+        dispatcher=Dispatcher(
+            tickets, directory, timeout_s=kept.realtime_timeout_s, queue_limit=kept.realtime_queue_limit
+        ),
+        settle_after_s=0.0,
+        max_stale_s=7200.0,
+        tickets=tickets,
+        nudger=Nudger(tickets),
+    )
+
+
+def build_harness(db: Database, root: Path, **limits: Any) -> Harness:
+    clock = FakeClock()
+    tickets = MemoryTickets(answer=answer)
+    with db.write() as tx:
+        regions.sync(tx, REGIONS)
+        _, acme = keys.create(tx, "acme", "ci", False)
+        _, rival = keys.create(tx, "rival", "ci", False)
+    api = build_api(db, root, clock=clock, tickets=tickets, **limits)
+    harness = Harness(api, db, clock, tickets, acme, rival)
+    harness.add_worker("fr")
+    harness.add_worker("se")
+    return harness
+
+
+@contextmanager
+def serving(api: Api, *, background: list[Refresh] | None = None) -> Iterator[str]:
+    """Serve an API by uvicorn on a free port, in a thread, and yield its URL."""
+    listener = listen("127.0.0.1", 0)
+    port = listener.getsockname()[1]
+    server = uvicorn.Server(
+        uvicorn.Config(create_app(api, background=background), log_config=None, access_log=False, lifespan="on")
+    )
+    thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
+    thread.start()
+    try:
+        until(lambda: server.started, "the server to start")
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join(15)
+        listener.close()
+        assert not thread.is_alive()
+
+
+def until(condition: Callable[[], object], what: str, *, timeout_s: float = 10.0) -> None:
+    """Wait for a condition."""
+    end = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < end, f"waited {timeout_s:g} s for {what}"
+        threading.Event().wait(0.01)
