@@ -20,8 +20,8 @@ SMOOTHING = 3
 #: Days of history that are of use; older ones belong to another season.
 HISTORY_DAYS = 14
 
-#: Windows after which a known deviation from the daily shape has faded to 1/e (three hours, see tests).
-MEMORY = 36.0
+#: Windows after which a known deviation from the daily shape has faded to 1/e: six hours (docs/planning.md).
+MEMORY = 72.0
 
 
 @dataclass(frozen=True, slots=True)
