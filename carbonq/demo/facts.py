@@ -94,7 +94,7 @@ def job_facts(label: str, job: dict[str, Any]) -> JobFacts:
         emission_g=_decimal(carbon.get("emission_g")),
         baseline_g=_decimal(carbon.get("baseline_g")),
         saved_g=_decimal(carbon.get("saved_g")),
-        is_settled=carbon.get("status") == "settled",
+        is_settled=carbon.get("emission_status") == ["settled"] and carbon["compared_entries"] == carbon["entries"],
     )
 
 

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
+from datetime import timedelta
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -21,6 +22,9 @@ from carbonq.demo import day, report, setting, story
 from carbonq.demo.facts import Condition, conditions
 from carbonq.demo.view import LiveView, PlainView, View
 from carbonq.embedded.stack import Stack
+
+#: What the stack needs to start on two cores; the clock is set back by as much.
+START_UP = timedelta(seconds=16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +69,20 @@ def run(parent: Path, *, is_quiet: bool) -> Outcome:
 
     folder = setting.make_folder(parent)
     settings = setting.load(folder)
-    scene = day.choose()
+    regions = wiring.make_regions(settings)
+    scene = day.choose(regions)
     view: View = LiveView(console, "carbonq demo") if console.is_terminal else PlainView(write)
     view.note(f"carbonq demo in {folder}: two regions, two cores are enough, grid time at {setting.FACTOR:g}x")
     view.note(scene.typical)
-    # The clock starts now and the stack needs some seconds, so it is set back by them.
-    clock = GridClock.accelerated(scene.start_at - day.START_UP * setting.FACTOR, setting.FACTOR)
+    clock = GridClock.accelerated(scene.start_at - START_UP * setting.FACTOR, setting.FACTOR)
     stack = Stack(settings, report=view.note, clock=clock)
     with _interruptible(stack), stack, stack.client() as client:
         view.note(
             f"API {stack.api_url}, Flower {stack.flower_url} (user carbonq, password in {folder}/flower-password)"
         )
-        replay = day.replay(scene)
         told = story.tell(client, view, folder)
         meters = _meters(stack)
+    replay = day.replay(scene, regions)
     total_s = time.monotonic() - began_at
     found = conditions(told.jobs, told.realtime, told.check, total_s=total_s)
     outcome = Outcome(told, replay, scene.typical, found, total_s)

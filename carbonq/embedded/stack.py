@@ -145,6 +145,8 @@ class Stack:
         self.settings = self.settings.model_copy(update={"broker_url": SecretStr(server.url)})
 
     def _is_ready(self) -> bool:
+        if not self._supervisor.is_complete():
+            return False
         with self.client() as client, contextlib.suppress(CarbonqError):
             health = client.health()
             workers = health.get("live_workers", {})

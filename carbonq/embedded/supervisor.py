@@ -104,6 +104,11 @@ class Supervisor:
         with self._lock:
             return {name: child.process.pid for name, child in self._children.items() if child.process.poll() is None}
 
+    def is_complete(self) -> bool:
+        """Say whether every child runs now."""
+        with self._lock:
+            return all(child.process.poll() is None for child in self._children.values())
+
     def log(self, name: str) -> Path:
         """Return the log file of a child."""
         return self._logs / f"{name}.log"
