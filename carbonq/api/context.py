@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
 
 from fastapi import Depends, Request
@@ -12,6 +12,7 @@ from carbonq.api.auth import Caller, KeyRing, caller_of
 from carbonq.api.directory import Directory
 from carbonq.api.dispatcher import Dispatcher
 from carbonq.api.nudger import Nudger
+from carbonq.api.sums import JobSums
 from carbonq.blobs import BlobStore
 from carbonq.clock import Clock
 from carbonq.model import Model, Region
@@ -67,6 +68,7 @@ class Api:
     max_stale_s: float
     tickets: ApiTickets
     nudger: Nudger
+    sums: JobSums = field(default_factory=JobSums)
 
 
 def api_of(request: Request) -> Api:

@@ -20,7 +20,7 @@ from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.blobs import Staged
 from carbonq.errors import InvalidRequest
 from carbonq.model import Job, JobState, NewJob, Region
-from carbonq.services import cancel, submit, summary
+from carbonq.services import cancel, submit
 from carbonq.store import jobs, overview, throughputs
 
 router = APIRouter(prefix="/v1/jobs")
@@ -140,7 +140,7 @@ def get_job(request: Request, job_id: str, api: ApiDep, caller: CallerDep) -> Re
     with api.db.read() as tx:
         job = jobs.get(tx, job_id, caller.tenant)
         held = overview.job_chunks(tx, job_id)
-        sums = summary.of_job(tx, job_id)
+        sums = api.sums.of(tx, job)
     view = views.job_view(job) | {
         "phase": views.phase(job, held),
         "placement": views.placement_view(held),

@@ -65,7 +65,10 @@ def answer(site: Site, payload: Mapping[str, Any], keep: Callable[[Booking], Non
         "status_code": result.status_code,
         "body_json": result.body_json.decode(),
         "usage": answers.usage(result, Endpoint(payload["endpoint"])),
-        "carbon": answers.carbon(figures, site.region.name, None if rate is None else rate.g_per_kwh),
+        "carbon": {
+            **answers.carbon(figures, site.region.name, None if rate is None else rate.g_per_kwh),
+            "entry_ids": list(figures.entry_ids),
+        },
         "region": site.region.name,
         "engine_s": engine_s,
         "energy_uj": figures.energy_uj,

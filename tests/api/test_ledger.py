@@ -21,7 +21,7 @@ from carbonq.ratebook import RateBook, make_rate
 from carbonq.store import ledger as ledger_rows
 from carbonq.units import WINDOW_S
 from tests.api.harness import REGIONS, Harness
-from tests.api.test_jobs import submit
+from tests.api.test_jobs import finish, submit
 
 ZONES = {region.name: region.zone for region in REGIONS}
 
@@ -160,6 +160,7 @@ def test_a_job_shows_its_sums(harness: Harness, http: httpx.Client) -> None:
     assert http.get(f"/v1/jobs/{job_id}").json()["carbon"] is None
     book(harness, "eb_1", tenant="acme", job_id=job_id)
     book(harness, "eb_2", tenant="acme")
+    finish(harness, job_id, b"")
     carbon = http.get(f"/v1/jobs/{job_id}").json()["carbon"]
     assert carbon["energy_uj"] == 1_000_003 and carbon["entries"] == 3
     assert (carbon["status"], carbon["quality"]) == ("provisional", "estimated")
