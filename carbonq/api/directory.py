@@ -58,8 +58,11 @@ class Directory:
         """Take a measured latency into the region's mean."""
         with self._lock:
             before = self._measured(region)
-            mean = latency_ms if before is None else before + _EWMA * (latency_ms - before)
-            self._latencies[region] = (mean, self._monotonic())
+            if before is None:
+                # From the stated one on: a first call also opens connections, and would look far away for a minute.
+                known = self.snapshot.regions.get(region)
+                before = latency_ms if known is None else known.latency_ms
+            self._latencies[region] = (before + _EWMA * (latency_ms - before), self._monotonic())
 
     def measured_ms(self, region: str) -> float | None:
         """Return the mean measured latency; None when nothing was measured lately."""
