@@ -15,7 +15,7 @@ from carbonq.model import EntryKind
 from carbonq.store import figures
 from carbonq.store.database import Database, Tx
 from carbonq.store.figures import Group
-from carbonq.units import plain
+from carbonq.units import LEDGER_CONTEXT, plain
 
 Json = dict[str, Any]
 
@@ -120,5 +120,9 @@ def _comparison(compared: Sequence[Group]) -> Json:
 
 
 def _total(groups: Iterable[Group], name: str) -> str | None:
-    known = [value for value in (getattr(group, name) for group in groups) if value is not None]
-    return plain(sum(known, Decimal(0))) if known else None
+    known: list[Decimal] = [value for value in (getattr(group, name) for group in groups) if value is not None]
+    total: Decimal | None = None
+    for value in known:
+        # Not sum(): the default context would round to 28 digits.
+        total = value if total is None else LEDGER_CONTEXT.add(total, value)
+    return None if total is None else plain(total)
