@@ -19,6 +19,7 @@ def run(app: Celery, *, name: str, queues: Sequence[str], concurrency: int) -> N
     """
     app.worker_main(
         [
+            "--quiet",
             "worker",
             f"--hostname={name}@%h",
             f"--queues={','.join(queues)}",
@@ -27,7 +28,6 @@ def run(app: Celery, *, name: str, queues: Sequence[str], concurrency: int) -> N
             "--without-gossip",
             "--without-mingle",
             f"--loglevel={logging.getLevelName(logging.getLogger().level)}",
-            "--quiet",
         ]
     )
 

@@ -32,7 +32,10 @@ def main(settings: Settings, *, slow: bool = False) -> None:
         wait_for_broker(tickets, BROKER_S)
         app = make_celery(wiring.broker_url(settings))
         celery_app.purge(app, [queue])
-        ticks.register(app, ticks.Context(runtime, tickets, ids.new("ctl")), queue)
+        acts = ticks.register(app, ticks.Context(runtime, tickets, ids.new("ctl")), queue)
+        # Rates before the first plan: without them it would take every job for one that has no signal to wait for.
+        for tick in sorted(acts, key=lambda name: name != "refresh"):
+            acts[tick]()
         # One thread for each of its ticks, so that a long one holds up no other.
         count = sum(1 for home in TICK_QUEUES.values() if home == queue)
         celery_app.run(app, name=queue, queues=[queue], concurrency=count)

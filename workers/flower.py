@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from typing import Any
 
 from tornado.options import options
@@ -36,6 +38,7 @@ def main(settings: Settings) -> None:
     for name, value in values.items():
         setattr(options, name, value)
     server: Any = Flower(capp=make_celery(wiring.broker_url(settings)), options=options, **tornado_settings)
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     server.start_http_server()
     try:
         server.start()

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from carbonq.clock import machine_s
 from carbonq.errors import CarbonqError
+from carbonq.model import Signal
 from carbonq.services import heartbeat
 from carbonq.services.rates import RateCache
 from carbonq.services.site import Site
@@ -35,25 +36,30 @@ class Life:
         self._behind = behind
         self._over = threading.Event()
         self._host = socket.gethostname()
+        self._heartbeat = self._thread("heartbeat", lambda: HEARTBEAT_S, self._beat)
         self._threads = [
-            self._thread("heartbeat", lambda: HEARTBEAT_S, self._beat),
-            self._thread("rates", lambda: max(1.0, 60.0 / site.clock.factor), self._refresh),
+            self._thread("rates", self._refresh_s, self._refresh),
             self._thread("spool", lambda: SPOOL_S, self._replay),
             self._thread("meters", self._to_window_edge, self._tick),
         ]
 
     def __enter__(self) -> Life:
-        self._beat()  # raises: a worker that the database does not know may not begin
         self._refresh()
         self._behind.start()
         for thread in self._threads:
             thread.start()
         return self
 
+    def announce(self) -> None:
+        """Say that the worker lives, from now on: its queues are being served. Raises StoreUnavailable."""
+        self._beat()
+        self._heartbeat.start()
+
     def __exit__(self, *_error: object) -> None:
         self._over.set()
-        for thread in self._threads:
-            thread.join()
+        for thread in (*self._threads, self._heartbeat):
+            if thread.ident is not None:
+                thread.join()
         heartbeat.book_idle(self._site, self._site.hub.flush(), self._behind.put)
         self._behind.close()
         self._site.hub.close()
@@ -76,6 +82,12 @@ class Life:
 
     def _beat(self) -> None:
         heartbeat.beat(self._site, host=self._host, pid=os.getpid())
+
+    def _refresh_s(self) -> float:
+        now = self._site.clock.now()
+        rate, _ = self._rates.book().lookup(Signal.MOER, self._site.region.zone, window_of(now))
+        # A new installation has no rates in its first seconds: look again soon.
+        return max(1.0, 60.0 / self._site.clock.factor) if rate is not None else 2.0
 
     def _refresh(self) -> None:
         self._rates.refresh(self._site.db, self._site.clock.now())

@@ -5,8 +5,10 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections.abc import Sequence
+from datetime import datetime
 
-from celery.signals import worker_shutting_down
+from celery.signals import worker_ready, worker_shutting_down
 
 from carbonq import __version__, ids, telemetry, wiring
 from carbonq.booking import Fact
@@ -51,6 +53,11 @@ def main(settings: Settings, region_name: str) -> None:
         is_named=bool(settings.regions[region_name].gpus),
     )
     rates = RateCache(runtime.regions, settle_after_s=settings.settle_after_s)
+
+    def expect(baselines: Sequence[tuple[str, datetime]]) -> None:
+        if rates.watch(baselines):
+            rates.refresh(runtime.db, runtime.clock.now())
+
     spool = Spool(settings.data_dir / "spool" / region_name)
     tickets = wiring.make_tickets(settings)
     site = Site(
@@ -66,6 +73,7 @@ def main(settings: Settings, region_name: str) -> None:
         models=runtime.models,
         engine_of=engines.of,
         worker_id=ids.new("wrk"),
+        expect=expect,
         software_version=__version__,
         limits=Limits(
             lease_s=settings.lease_s,
@@ -85,7 +93,12 @@ def main(settings: Settings, region_name: str) -> None:
     app = make_celery(wiring.broker_url(settings), has_replies=True)
     tasks.register(app, site, behind, stop)
     try:
-        with Life(site, rates, behind):
+        with Life(site, rates, behind) as life:
+
+            def ready(**_values: object) -> None:
+                life.announce()
+
+            worker_ready.connect(ready, weak=False)
             celery_app.run(
                 app,
                 name=region_name,

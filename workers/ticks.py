@@ -84,11 +84,13 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
     }
 
 
-def register(app: Celery, context: Context, queue: str) -> None:
-    """Make the ticks of one control queue known to its worker."""
+def register(app: Celery, context: Context, queue: str) -> dict[str, Callable[[], None]]:
+    """Make the ticks of one control queue known to its worker; also return them, to be run once at the start."""
     acts = make(context)
-    for tick in sorted(name for name, home in TICK_QUEUES.items() if home == queue):
-        app.task(name=tick_task(tick), ignore_result=True)(_single_flight(tick, acts[tick]))
+    mine = {name: _single_flight(name, acts[name]) for name, home in sorted(TICK_QUEUES.items()) if home == queue}
+    for tick, run in mine.items():
+        app.task(name=tick_task(tick), ignore_result=True)(run)
+    return mine
 
 
 def _single_flight(tick: str, act: Callable[[], object]) -> Callable[[], None]:

@@ -84,6 +84,10 @@ class Attempt:
         """Tell the engine to stop in the middle: also when all jobs of the batch at hand were cancelled."""
         return self.must_end or (bool(self._batch_jobs) and self._batch_jobs <= self.cancelled_jobs)
 
+    def ended(self) -> None:
+        """Note, under ``booking``, that a commit ended the lease: there is nothing to renew any more."""
+        self._is_over.set()
+
     def renewed(self) -> None:
         """Note that a commit renewed the lease."""
         self._renewed = time.monotonic()
@@ -162,15 +166,18 @@ class Attempt:
 
     def renew(self) -> None:
         """Renew the lease now and hear what was said. Raises LeaseLost, StoreUnavailable."""
-        with self.booking, self.site.db.write() as tx:
-            renewal = leases.renew(
-                tx,
-                self.claim.chunk.chunk_id,
-                self.claim.token,
-                lease_s=self.site.limits.lease_s,
-                pending=burnt.to_json(self.unbooked()),
-                job_ids=self._job_ids,
-            )
+        with self.booking:
+            if self._is_over.is_set():
+                return
+            with self.site.db.write() as tx:
+                renewal = leases.renew(
+                    tx,
+                    self.claim.chunk.chunk_id,
+                    self.claim.token,
+                    lease_s=self.site.limits.lease_s,
+                    pending=burnt.to_json(self.unbooked()),
+                    job_ids=self._job_ids,
+                )
         self.renewed()
         self.is_paused = renewal.is_paused
         self.cancelled_jobs = self.cancelled_jobs | renewal.cancelled_jobs

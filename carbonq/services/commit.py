@@ -104,8 +104,10 @@ class Committer:
                     left = attempt.unbooked(without=made.batch_ids)
                     with attempt.site.db.write() as tx:
                         pending = burnt_rows.to_json(left) if left else None
-                        checkpoint.apply(tx, made, lease_s=attempt.site.limits.lease_s, pending=pending)
+                        is_end = checkpoint.apply(tx, made, lease_s=attempt.site.limits.lease_s, pending=pending)
                     attempt.booked(made.batch_ids)
+                    if is_end:
+                        attempt.ended()
                 attempt.renewed()
                 return
             except StoreUnavailable as error:

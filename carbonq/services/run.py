@@ -21,7 +21,7 @@ import orjson
 from carbonq import batching, retry
 from carbonq.engines.protocol import EngineRequest, EngineResult, Stopped
 from carbonq.errors import EngineError, LeaseLost, NotFound, StoreUnavailable
-from carbonq.model import AttemptOutcome, Claim, Item
+from carbonq.model import AttemptOutcome, Chunk, Claim, Item
 from carbonq.services.attempt import Attempt
 from carbonq.services.burnt import Burnt
 from carbonq.services.checkpoint import Final, Learned, Ran
@@ -67,6 +67,7 @@ def run_chunk(site: Site, chunk_id: str, stop: threading.Event) -> Result:
     if taken is None:
         return Result.NOTHING
     model = site.models[taken.claim.chunk.model]
+    _expect_baseline(site, taken.claim.chunk)
     cancelled = frozenset(info.job_id for info in taken.infos.values() if info.is_cancel_requested)
     attempt = Attempt(
         site,
@@ -81,6 +82,14 @@ def run_chunk(site: Site, chunk_id: str, stop: threading.Event) -> Result:
         result = _Run(attempt, taken).run()
     site.tickets.nudge("finish" if result is Result.DONE else "plan")
     return result
+
+
+def _expect_baseline(site: Site, chunk: Chunk) -> None:
+    try:
+        site.expect([(chunk.baseline_region, chunk.baseline_window_at)])
+    except StoreUnavailable as error:
+        # Entries then begin with a missing baseline and settle like any other.
+        logger.warning("baseline rates of %s not loaded: %s", chunk.chunk_id, error)
 
 
 def _take(site: Site, chunk_id: str) -> _Taken | None:

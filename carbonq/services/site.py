@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
@@ -70,9 +70,17 @@ class Gate:
             self._condition.wait_for(lambda: self._realtime == 0, timeout_s)
 
 
+def _expect_nothing(_baselines: Sequence[tuple[str, datetime]]) -> None:
+    """Take no notice: for sites whose rates cover everything."""
+
+
 @dataclass(frozen=True, slots=True)
 class Site:
-    """One region worker's surroundings. ``rates`` gives the newest snapshot; ``engine_of`` a loaded engine."""
+    """One region worker's surroundings.
+
+    ``rates`` gives the newest snapshot; ``engine_of`` a loaded engine; ``expect`` is told of baseline (region, window)
+    pairs before entries need their rates, and may raise StoreUnavailable.
+    """
 
     db: Database
     blobs: BlobStore
@@ -87,6 +95,7 @@ class Site:
     engine_of: Callable[[str], Engine]
     worker_id: str
     software_version: str
+    expect: Callable[[Sequence[tuple[str, datetime]]], None] = _expect_nothing
     limits: Limits = field(default_factory=Limits)
     machine: MachineTime = field(default_factory=MachineTime)
     gate: Gate = field(default_factory=Gate)
