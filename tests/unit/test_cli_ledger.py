@@ -1,0 +1,103 @@
+"""``carbonq ledger`` on a database of its own: data on stdout, sentences on stderr, exit 0, 1 or 2."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from carbonq.cli.ledger import app
+from carbonq.clock import ClockKind, GridClock
+from carbonq.errors import ConfigError, InvalidRequest
+from carbonq.store import clocks, schema
+from carbonq.store.database import Database
+from carbonq.units import WINDOW
+from tests.services.booked import configure, observe, store
+from tests.unit.bookings import W0, batch, book, item, overhead
+
+
+@pytest.fixture
+def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("CARBONQ_DATA_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    opened = Database(f"sqlite:///{tmp_path / 'carbonq.db'}")
+    schema.upgrade(opened)
+    configure(opened)
+    yield opened
+    opened.dispose()
+
+
+def run(*arguments: str, stdin: str | None = None) -> Result:
+    return CliRunner().invoke(app, list(arguments), input=stdin)
+
+
+def test_an_export_passes_its_own_check_and_a_changed_one_does_not(database: Database, tmp_path: Path) -> None:
+    store(database, book(), overhead())
+    out = tmp_path / "ledger.csv"
+    assert run("export", "-o", str(out)).exit_code == 0
+    good = run("verify", str(out))
+    assert (good.exit_code, good.stdout) == (0, "")
+    assert "consistent: 6 lines recomputed, 2 whole and 0 partial" in good.stderr
+    text = out.read_bytes().decode()
+    cells = text.split("\r\n")[1].split(",")
+    out.write_bytes(text.replace("provisional", "settled", 1).encode())
+    bad = run("verify", str(out))
+    assert bad.exit_code == 1
+    assert bad.stdout.startswith(f"line 2: {cells[0]}: moer_status is 'settled'")
+    assert json.loads(run("verify", "--json", str(out)).stdout)["is_consistent"] is False
+
+
+def test_what_is_no_export_exits_with_2(database: Database, tmp_path: Path) -> None:
+    (tmp_path / "x.csv").write_text("a,b\n", encoding="utf-8")
+    for name, why in (("x.csv", "missing"), ("none.csv", "No such file")):
+        found = run("verify", name)
+        assert found.exit_code == 2
+        assert why in found.stderr
+
+
+def test_an_export_to_stdout_can_be_narrowed(database: Database) -> None:
+    store(database, book(batch([item(0), item(1, tenant="other", job_id="job_2")])), overhead())
+    assert run("export").stdout.count("\n") == 4
+    for option in (["--job", "job_2"], ["--tenant", "other"]):
+        found = run("export", *option).stdout
+        assert found.count("\n") == 2
+        assert ",other," in found
+    assert run("verify", "-", stdin=run("export", "--tenant", "other").stdout).exit_code == 0
+
+
+def test_a_summary_says_what_is_estimated_provisional_and_which_clock(database: Database) -> None:
+    assert "no such entries" in run("summary").stderr
+    store(database, book(batch(clock=ClockKind.ACCELERATED)), overhead(clock=ClockKind.ACCELERATED))
+    text = run("summary").stdout
+    for part in ("accelerated: grid time did not run", "estimated", "provisional", "impact book", "inventory book"):
+        assert part in text
+    assert "baseline" in text
+    assert json.loads(run("summary", "--json").stdout)["entries"] == 6
+    assert json.loads(run("summary", "--json", "--product-line", "search").stdout)["entries"] == 5
+    store(database, book())
+    refused = run("summary")
+    assert isinstance(refused.exception, InvalidRequest)
+    assert json.loads(run("summary", "--json", "--clock", "real").stdout)["entries"] == 5
+
+
+def test_settle_uses_the_installations_clock(database: Database) -> None:
+    store(database, book())
+    observe(database, "Z-AWAY", W0, "100")
+    never_started = run("settle").exception
+    assert isinstance(never_started, ConfigError)
+    with database.write() as tx:
+        clocks.ensure(tx, GridClock.accelerated(W0 + WINDOW, 1.0))
+    assert json.loads(run("settle", "--json").stdout) == {"revisions": 5}
+    assert "nothing to settle" in run("settle").stderr
+    assert run("export", "--all-revisions").stdout.count("\n") == 11
+
+
+def test_without_a_ledger_it_says_where_it_looked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CARBONQ_DATA_DIR", str(tmp_path / "nowhere"))
+    monkeypatch.chdir(tmp_path)
+    failed = run("summary").exception
+    assert isinstance(failed, ConfigError)
+    assert "nowhere" in failed.message
+    assert not (tmp_path / "nowhere").exists()
