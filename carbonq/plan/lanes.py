@@ -39,7 +39,7 @@ class Lanes:
         self.free = slots.copy()
         self.starts_s = starts_s
         self.length_s = np.full(len(starts_s), float(WINDOW_S))
-        self.length_s[0] = left_s + OVERRUN_SHARE * WINDOW_S
+        self.length_s[0] = min(WINDOW_S, left_s + OVERRUN_SHARE * WINDOW_S)
         self._left_s = left_s
         self._used_s = np.where(self.free > 0, 0.0, np.inf)
         self._open: dict[tuple[int, int], list[float]] = {}

@@ -159,8 +159,7 @@ class _Planner:
             if not best.late and not best.unplaced:
                 break
             other = attempt()
-            if (len(other.unplaced), other.late, _grams(other)) < (len(best.unplaced), best.late, _grams(best)):
-                best = other
+            best = min(best, other, key=_badness)
         return best
 
     def _lanes(self) -> Lanes:
@@ -295,5 +294,6 @@ class _Planner:
         return Reason.CARBON if last - first > 1 else Reason.DEADLINE
 
 
-def _grams(plan: Plan) -> float:
-    return 0.0 if plan.objective_g is None else plan.objective_g
+def _badness(plan: Plan) -> tuple[int, int, float]:
+    """Rank plans: first as much as possible in time, then as little as possible left out, then the grams."""
+    return plan.late + len(plan.unplaced), len(plan.unplaced), plan.objective_g or 0.0

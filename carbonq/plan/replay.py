@@ -137,7 +137,7 @@ class _Replay:
         grams, late = 0.0, 0
         for need in self.needs:
             start = window_index(need.release_at) - self.first
-            room = np.flatnonzero(free[start:])
+            room = np.flatnonzero(free[start:] > 0)
             window = start + int(room[0]) if len(room) else self.windows - 1
             free[window] -= 1
             late += not len(room) or window_at(self.first + window + 1) > need.deadline_at

@@ -29,12 +29,13 @@ def find(made: Lanes, duration_s: float, *, latest_s: float = math.inf, may_over
 
 def test_short_work_shares_a_lane_until_it_is_full() -> None:
     made = lanes([[1, 1]])
-    for expected in (Spot(0, 0, 0), Spot(0, 0, 160), Spot(0, 1, 300)):
-        spot = find(made, 160)
+    for expected in (Spot(0, 0, 0), Spot(0, 0, 140), Spot(0, 1, 300)):
+        spot = find(made, 140)
         assert spot == expected
-        made.take(spot, 160)
-    assert find(made, 160, latest_s=450) is None
-    assert find(made, 140) == Spot(0, 1, 460)
+        made.take(spot, 140)
+    assert find(made, 161, latest_s=450) is None
+    assert find(made, 160, latest_s=430) is None
+    assert find(made, 160, latest_s=440) == Spot(0, 1, 440)
 
 
 def test_in_the_running_window_only_what_is_left_and_a_fifth() -> None:
