@@ -23,8 +23,8 @@ from carbonq.demo.facts import Condition, conditions
 from carbonq.demo.view import LiveView, PlainView, View
 from carbonq.embedded.stack import Stack
 
-#: What the stack needs to start on two cores; the clock is set back by as much.
-START_UP = timedelta(seconds=16)
+#: What start and warm-up take on two cores; the clock is set back by as much.
+START_UP = timedelta(seconds=22)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ data_dir = "{folder}"
 port = 0
 flower_port = 0
 home_region = "norcal"
-max_chunk_items = 200
+max_chunk_items = 400
 chunk_fill = 0.6
 log_level = "INFO"
 

@@ -101,11 +101,14 @@ class Stack:
                 or SecretStr(_kept_secret(self.data_dir / "flower-password")),
             }
         )
-        if self.settings.broker_url is None:
-            self._start_broker()
         # Before any process looks: schema, regions, clock and the local key are made once, here.
         runtime, self.api_key = wiring.prepare(self.settings, clock=self._clock)
-        runtime.close()
+        try:
+            _check_exposure(runtime)
+        finally:
+            runtime.close()
+        if self.settings.broker_url is None:
+            self._start_broker()
         environment = _environment(self.settings)
         for name, command in _commands(self.settings, flower=self._has_flower):
             self._supervisor.start(ProcessSpec(name, command, environment))
@@ -157,6 +160,15 @@ class Stack:
         assert self.settings.broker_url is not None
         broker_url = self.settings.broker_url.get_secret_value()
         address.write(self.data_dir, address.Address(self.api_url, self.flower_url, broker_url))
+
+
+def _check_exposure(runtime: wiring.Runtime) -> None:
+    """Refuse at once what the API would refuse after some seconds. Raises ConfigError."""
+    host = runtime.settings.host
+    if host not in {address.LOOPBACK, "localhost", "::1"}:
+        from carbonq.api import auth, process
+
+        auth.check_exposure(host, has_shared_key=process.has_shared_key(runtime))
 
 
 def _commands(settings: Settings, *, flower: bool) -> list[tuple[str, tuple[str, ...]]]:
