@@ -1,0 +1,37 @@
+"""The spool keeps records whole and in order, and sets aside what it cannot read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from carbonq.errors import StoreUnavailable
+from carbonq.spool import Spool
+
+
+def test_records_come_back_in_order_until_they_are_done(tmp_path: Path) -> None:
+    spool = Spool(tmp_path / "spool")
+    assert list(spool.records()) == []
+    for number in range(20):
+        spool.put({"number": number, "text": "é\n"})
+    found = list(Spool(tmp_path / "spool").records())
+    assert [record["number"] for _, record in found] == list(range(20))
+    spool.done(found[0][0])
+    spool.done(found[0][0])
+    assert len(list(spool.records())) == 19
+
+
+def test_a_torn_record_is_set_aside(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    path = spool.put({"number": 1})
+    path.write_text('{"numb')
+    spool.put({"number": 2})
+    assert [record["number"] for _, record in spool.records()] == [2]
+    assert path.with_suffix(".bad").exists()
+
+
+def test_a_disk_that_refuses_is_said(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreUnavailable, match="cannot spool"):
+        Spool(tmp_path / "file").put({})
