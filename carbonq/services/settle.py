@@ -167,10 +167,15 @@ class _Reviser:
         if region is None or window_at is None or status not in OPEN_STATUSES:
             return None
         rate_id = entry[f"{book}_rate_id"]
-        # The zone is the provisional rate's: a region may have moved to another zone in the settings since.
         zone = self._zones.get(region, "") if rate_id is None else self._rate_zones[rate_id]
         key = (signal, zone, window_at)
-        rate = self._final.get(key) if key in part.awaited else None
+        if key not in part.awaited:
+            # The region moved to another zone in the settings since; the zone it was in then is the one waited for.
+            then = [other for other in part.awaited if (other[0], other[2]) == (signal, window_at)]
+            if rate_id is not None or len(then) != 1:
+                return None
+            (key,) = then
+        rate = self._final.get(key)
         if rate is not None:
             self.used[rate.rate_id] = rate
         return rate

@@ -155,6 +155,20 @@ def test_a_region_that_moved_keeps_the_zone_its_provisional_rate_was_of(database
     assert {line["moer_zone"] for line in lines(database)} == {"Z-AWAY"}
 
 
+def test_a_missing_rate_is_filled_from_the_zone_the_region_was_in_then(database: Database) -> None:
+    configure(database)
+    store(database, book(rates=rate_book([])))
+    moved = HOME.__class__("away", "Z-NEW", 1, Decimal(1), "x", "cpu")
+    configure(database, [HOME, moved])
+    later = rate_book([], now=OVER).__class__({"home": "Z-HOME", "away": "Z-NEW"}, {})
+    store(database, book(rates=later))  # waits for Z-NEW in the same window
+    observe(database, "Z-NEW", W0, "1")
+    observe(database, "Z-AWAY", W0, "100")
+    assert run(database) == 10
+    found = lines(database)
+    assert [line["moer_zone"] for line in found] == ["Z-AWAY"] * 5 + ["Z-NEW"] * 5
+
+
 def test_a_limit_stops_it_and_the_next_run_goes_on(sqlite_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(settling, "_ENTRIES", 5)
     configure(sqlite_database)
