@@ -19,8 +19,7 @@ from carbonq.demo.view import View
 from carbonq.errors import Infeasible, Unavailable
 from carbonq.model import FINAL_JOB_STATES, Endpoint, WorkClass
 
-EMBEDDINGS_MODEL = "wordllama-256"
-CHAT_MODEL = "smollm2-135m-instruct"
+MODELS = {Endpoint.EMBEDDINGS: "wordllama-256", Endpoint.CHAT: "smollm2-135m-instruct"}
 
 #: Deadline of both jobs in grid time: at 75x, 96 machine seconds.
 DEADLINE = "2h"
@@ -36,6 +35,7 @@ REALTIME_AT_LATEST_S = 75.0
 
 #: Deadline of the warm-up in grid time, so short that it runs at once, and how long it may take in machine seconds.
 WARM_UP_DEADLINE = "10m"
+WARM_UP_DOCUMENTS = 400
 WARM_UP_S = 30.0
 
 #: How long the story waits for jobs, and for their entries to settle, in machine seconds.
@@ -72,25 +72,29 @@ def tell(client: Client, view: View, folder: Path) -> Told:
 
 
 def warm_up(client: Client, view: View) -> None:
-    """Summarise one article at once: carbonq plans with the speed it has measured, and this machine is new to it."""
-    lines = _documents(samples.read_articles()[:1], Endpoint.CHAT, CHAT_MODEL)
+    """Run a little of both at once: carbonq plans with the speeds it has measured, and this machine is new to it."""
+    articles = _documents(samples.read_articles()[:1], Endpoint.CHAT)
+    documents = _documents(samples.read_documents()[:WARM_UP_DOCUMENTS], Endpoint.EMBEDDINGS)
     began_at = time.monotonic()
-    job = client.submit(
-        lines, endpoint=Endpoint.CHAT.value, model=CHAT_MODEL, deadline=WARM_UP_DEADLINE, workload="warm-up"
-    )
-    client.wait(job["id"], poll_s=0.2, timeout_s=WARM_UP_S)
-    view.note(f"warm-up: one article was summarised in {time.monotonic() - began_at:.1f} s, so speeds are known now")
+    jobs = [
+        _send(client, articles, Endpoint.CHAT, "warm-up", WARM_UP_DEADLINE),
+        _send(client, documents, Endpoint.EMBEDDINGS, "warm-up", WARM_UP_DEADLINE),
+    ]
+    for job in jobs:
+        client.wait(job["id"], poll_s=0.2, timeout_s=WARM_UP_S)
+    took_s = time.monotonic() - began_at
+    view.note(f"warm-up: one article and {WARM_UP_DOCUMENTS} documents took {took_s:.1f} s, so speeds are known now")
 
 
 def submit(client: Client, view: View) -> dict[str, Json]:
     """Submit both jobs, as the command line would; fewer articles where all of them cannot be done in time here."""
-    documents = _documents(samples.read_documents(), Endpoint.EMBEDDINGS, EMBEDDINGS_MODEL)
-    submitted = {"embeddings": _send(client, documents, Endpoint.EMBEDDINGS, EMBEDDINGS_MODEL, "embeddings")}
+    documents = _documents(samples.read_documents(), Endpoint.EMBEDDINGS)
+    submitted = {"embeddings": _send(client, documents, Endpoint.EMBEDDINGS, "embeddings", DEADLINE)}
     articles = samples.read_articles()
     while True:
         try:
-            lines = _documents(articles, Endpoint.CHAT, CHAT_MODEL)
-            submitted["summaries"] = _send(client, lines, Endpoint.CHAT, CHAT_MODEL, "summaries")
+            lines = _documents(articles, Endpoint.CHAT)
+            submitted["summaries"] = _send(client, lines, Endpoint.CHAT, "summaries", DEADLINE)
             return submitted
         except Infeasible as error:
             if len(articles) <= FEWEST_ARTICLES:
@@ -99,15 +103,20 @@ def submit(client: Client, view: View) -> dict[str, Json]:
             articles = articles[: len(articles) // 2]
 
 
-def _send(client: Client, lines: Iterable[bytes], endpoint: Endpoint, model: str, label: str) -> Json:
+def _send(client: Client, lines: Iterable[bytes], endpoint: Endpoint, workload: str, deadline: str) -> Json:
     return client.submit(
-        lines, endpoint=endpoint.value, model=model, deadline=DEADLINE, product_line="demo", workload=label
+        lines,
+        endpoint=endpoint.value,
+        model=MODELS[endpoint],
+        deadline=deadline,
+        product_line="demo",
+        workload=workload,
     )
 
 
-def _documents(lines: Iterable[bytes], endpoint: Endpoint, model: str) -> Iterator[bytes]:
+def _documents(lines: Iterable[bytes], endpoint: Endpoint) -> Iterator[bytes]:
     limit = SUMMARY_TOKENS if endpoint is Endpoint.CHAT else None
-    return jsonl.to_openai_lines(lines, endpoint=endpoint, model=model, fmt="jsonl", max_output_tokens=limit)
+    return jsonl.to_openai_lines(lines, endpoint=endpoint, model=MODELS[endpoint], fmt="jsonl", max_output_tokens=limit)
 
 
 def follow(client: Client, watcher: Watcher, view: View) -> RealtimeFacts | None:
@@ -132,7 +141,7 @@ def follow(client: Client, watcher: Watcher, view: View) -> RealtimeFacts | None
 def ask_now(client: Client, picture: Picture) -> RealtimeFacts:
     """Send one real-time request and take its time as a client sees it, HTTP and all."""
     began_at = time.perf_counter()
-    answer = client.embeddings(_REALTIME_TEXT, model=EMBEDDINGS_MODEL)
+    answer = client.embeddings(_REALTIME_TEXT, model=MODELS[Endpoint.EMBEDDINGS])
     latency_ms = (time.perf_counter() - began_at) * 1000
     return RealtimeFacts(
         latency_ms=latency_ms,

@@ -14,6 +14,9 @@ OVERRUN_SHARE = 0.2
 #: Machine seconds from "start now" to a running engine: a dispatch tick, a ticket, a claim.
 START_DELAY_S = 2.0
 
+#: Machine seconds between one chunk's end and the next one's start on a slot: commit, nudge, dispatch, claim.
+TURNOVER_S = 0.5
+
 #: How far estimates of a chunk's duration are trusted: this share on top is kept free before the deadline.
 DURATION_MARGIN = 0.25
 

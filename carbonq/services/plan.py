@@ -197,7 +197,7 @@ def _need(state: _State, chunk: Chunk) -> ChunkNeed:
         chunk_id=chunk.chunk_id,
         release_at=max(chunk.release_at, state.now + timedelta(seconds=wait_s)),
         deadline_at=chunk.deadline_at,
-        duration_s=chunk.est_duration_s * state.factor,
+        duration_s=(chunk.est_duration_s + policy.TURNOVER_S) * state.factor,
         energy_uj=chunk.est_energy_uj,
         regions=tuple(region.name for region in healthy),
         model=chunk.model,
