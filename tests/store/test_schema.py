@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from sqlalchemy import text
+from alembic.autogenerate import compare_metadata
+from alembic.operations import Operations
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import inspect, text
 from sqlalchemy.exc import DBAPIError
 
+from carbonq import rooms
 from carbonq.errors import ConfigError
 from carbonq.store import schema, tables
 from carbonq.store.database import Database
@@ -42,3 +47,18 @@ def test_ledger_tables_refuse_update_and_delete(database: Database) -> None:
     for statement in ("UPDATE facts SET region = 'x'", "DELETE FROM facts"):
         with pytest.raises(DBAPIError, match="append-only"), database.write() as tx:
             tx.execute(text(statement))
+
+
+def test_migrations_make_exactly_the_tables_of_the_code(database: Database) -> None:
+    with database.read() as tx:
+        context = MigrationContext.configure(tx, opts={"compare_type": False})
+        assert compare_metadata(context, tables.metadata) == []
+
+
+def test_downgrade_leaves_nothing(database: Database) -> None:
+    with database.write() as tx:
+        context = MigrationContext.configure(tx)
+        script = ScriptDirectory(str(rooms.folder("migrations"))).get_revision("0001")
+        with Operations.context(context):
+            script.module.downgrade()
+        assert set(inspect(tx).get_table_names()) <= {"alembic_version"}
