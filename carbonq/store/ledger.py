@@ -173,7 +173,7 @@ def _insert(tx: Tx, table: Table, rows: Sequence[Row]) -> None:
         tx.execute(postgresql.insert(table).on_conflict_do_nothing(), rows)
         return
     # The ledger's rows are wide and many: one conversion for each distinct time, and no parameter dictionaries,
-    # triple the rate of an ordinary executemany.
+    # give 1.6 times the rate of an ordinary executemany (2,000 entries, measured in CPU time).
     names = list(rows[0])
     columns = [[row[name] for row in rows] for name in names]
     for index, name in enumerate(names):
