@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from carbonq.cli.output import AsJson, emit_json, emit_pairs, emit_table, energy, grams, say
+from carbonq.cli.output import AsJson, emit_json, emit_pairs, emit_table, say
+from carbonq.readable import energy, grams
 
 if TYPE_CHECKING:
     from carbonq.config import Settings

@@ -5,20 +5,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from decimal import Decimal
 from typing import Annotated, Any
 
 import orjson
 import typer
 
-from carbonq.units import UJ_PER_KWH
-
 #: The option every command with data has.
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.")]
-
-#: (upper limit, divisor, unit) of masses in grams and energies in joules.
-_GRAMS = ((1e-6, 1e-9, "ng"), (1e-3, 1e-6, "µg"), (1.0, 1e-3, "mg"), (1e3, 1.0, "g"), (1e6, 1e3, "kg"))
-_JOULES = ((1e-3, 1e-6, "µJ"), (1.0, 1e-3, "mJ"), (3600.0, 1.0, "J"), (3.6e6, 3600.0, "Wh"))
 
 
 def say(message: str) -> None:
@@ -54,35 +47,6 @@ def emit_pairs(pairs: Sequence[tuple[str, object]]) -> None:
 def is_watched() -> bool:
     """Say whether a person looks at stderr, so that bars make sense."""
     return sys.stderr.isatty()
-
-
-def grams(value: Decimal | float | str | None) -> str:
-    """Write a mass of CO2e with three digits and a fitting unit; unknown stays unknown."""
-    return "unknown" if value is None else _scaled(float(value), _GRAMS, "t", 1e6) + "CO2e"
-
-
-def energy(uj: int | float | None) -> str:
-    """Write an energy given in microjoules with three digits and a fitting unit."""
-    return "unknown" if uj is None else _scaled(uj / 1e6, _JOULES, "kWh", UJ_PER_KWH / 1e6)
-
-
-def _scaled(value: float, steps: Sequence[tuple[float, float, str]], last: str, divisor: float) -> str:
-    for limit, step, unit in steps:
-        if abs(value) < limit:
-            return f"{value / step:.3g} {unit}"
-    return f"{value / divisor:,.3g} {last}"
-
-
-def span(seconds: float) -> str:
-    """Write a duration: ``0.8 s``, ``42 s``, ``3 min 20 s``, ``5 h 12 min``."""
-    if seconds < 10:
-        return f"{seconds:.1f} s"
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    if minutes < 60:
-        return f"{minutes} min {rest} s"
-    return f"{minutes // 60} h {minutes % 60} min"
 
 
 @contextmanager

@@ -9,9 +9,10 @@ from typing import Any
 
 import typer
 
-from carbonq.cli.output import bar, energy, grams, say
+from carbonq.cli.output import bar, say
 from carbonq.client import Client
 from carbonq.errors import InvalidRequest
+from carbonq.readable import energy, grams
 
 Json = dict[str, Any]
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from carbonq.cli.output import energy, grams
 from carbonq.demo.day import Day
 from carbonq.demo.facts import Condition, JobFacts, RealtimeFacts
+from carbonq.readable import energy, grams
 
 
 def jobs(found: Sequence[JobFacts]) -> Iterator[str]:

@@ -13,8 +13,6 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from sqlalchemy.engine import make_url
-
 from carbonq import wiring
 from carbonq.config import Settings
 from carbonq.embedded import address, broker, ports
@@ -101,12 +99,11 @@ def _ports(settings: Settings) -> Iterator[Finding]:
 
 
 def _database(settings: Settings) -> Iterator[Finding]:
-    url = make_url(settings.resolved_database_url)
-    shown = url.render_as_string(hide_password=True)
-    if url.drivername.startswith("sqlite") and not Path(url.database or "").is_file():
+    database = Database(settings.resolved_database_url)
+    shown = database.engine.url.render_as_string(hide_password=True)
+    if _is_absent(database):
         yield Finding("database", State.OK, f"{shown} is made at the first `carbonq up`")
         return
-    database = Database(settings.resolved_database_url)
     try:
         schema.check_not_newer(database)
         current = schema.current(database)
@@ -119,6 +116,11 @@ def _database(settings: Settings) -> Iterator[Finding]:
         yield Finding("database", State.OK, f"{shown}, schema {current}, {kind}")
     finally:
         database.dispose()
+
+
+def _is_absent(database: Database) -> bool:
+    """Say whether it is a SQLite file that nobody has made yet; opening it would make it."""
+    return database.is_sqlite and not Path(database.engine.url.database or "").is_file()
 
 
 def _models(settings: Settings) -> Iterator[Finding]:
@@ -164,7 +166,7 @@ def _grid(settings: Settings) -> Iterator[Finding]:
     database = Database(settings.resolved_database_url)
     clock = GridClock.real()
     try:
-        if not database.is_sqlite or Path(make_url(database.url).database or "").is_file():
+        if not _is_absent(database):
             with database.read() as tx:
                 clock = clocks.get(tx) or clock
     except CarbonqError:

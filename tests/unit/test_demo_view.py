@@ -57,7 +57,8 @@ def test_the_live_view_shows_regions_rates_chunks_and_progress() -> None:
         view.note("hello")
         view.draw(PICTURE)
     text = out.getvalue()
-    for part in ("hello", "400/2,400", "norcal", "socal", "MOER now", "400 g/kWh", "unknown", "03:02:10Z", "03:00", "05:00"):
+    shown = ("hello", "400/2,400", "norcal", "socal", "MOER now", "400 g/kWh", "unknown", "03:02:10Z", "03:00", "05:00")
+    for part in shown:
         assert part in text, part
     assert "██" in text
     assert "··" in text

@@ -1,0 +1,29 @@
+"""Masses and energies as people read them: three digits and a fitting unit. Unknown stays unknown, never 0."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from decimal import Decimal
+
+from carbonq.units import UJ_PER_KWH
+
+#: (upper limit, divisor, unit) of masses in grams and energies in joules.
+_GRAMS = ((1e-6, 1e-9, "ng"), (1e-3, 1e-6, "µg"), (1.0, 1e-3, "mg"), (1e3, 1.0, "g"), (1e6, 1e3, "kg"))
+_JOULES = ((1e-3, 1e-6, "µJ"), (1.0, 1e-3, "mJ"), (3600.0, 1.0, "J"), (3.6e6, 3600.0, "Wh"))
+
+
+def grams(value: Decimal | float | str | None) -> str:
+    """Write a mass of CO2e given in grams."""
+    return "unknown" if value is None else _scaled(float(value), _GRAMS, "t", 1e6) + "CO2e"
+
+
+def energy(uj: int | float | None) -> str:
+    """Write an energy given in microjoules."""
+    return "unknown" if uj is None else _scaled(uj / 1e6, _JOULES, "kWh", UJ_PER_KWH / 1e6)
+
+
+def _scaled(value: float, steps: Sequence[tuple[float, float, str]], last: str, divisor: float) -> str:
+    for limit, step, unit in steps:
+        if abs(value) < limit:
+            return f"{value / step:.3g} {unit}"
+    return f"{value / divisor:,.3g} {last}"
