@@ -40,7 +40,7 @@ def bench(folder: Path, *, calls: int, report: Callable[[str], None]) -> dict[st
                 response.raise_for_status()
                 if index >= _WARM_UP:
                     waited.append(elapsed * 1000)
-                    overhead.append((elapsed - float(response.headers["X-Carbonq-Engine-S"])) * 1000)
+                    overhead.append((elapsed - float(response.json()["usage"]["carbon"]["engine_s"])) * 1000)
     alone = _engine_alone_ms(calls)
     figures = {"waited_ms": waited, "overhead_ms": overhead, "engine_alone_ms": alone}
     summary = {

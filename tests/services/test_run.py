@@ -14,8 +14,8 @@ from carbonq.model import ChunkState, JobState, RegionState
 from carbonq.services import heartbeat
 from carbonq.services.run import Result, run_chunk
 from carbonq.services.site import Limits
-from carbonq.store import regions, throughputs
 from carbonq.store import jobs as job_rows
+from carbonq.store import regions, throughputs
 from carbonq.store.database import Database
 from carbonq.store.tables import attempts, entries, events, jobs
 from carbonq.testing import FakeEngine
