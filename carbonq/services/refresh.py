@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from carbonq.clock import Clock
 from carbonq.errors import SignalUnavailable
-from carbonq.grid.protocol import GridSource
+from carbonq.grid.protocol import Forecast, GridSource
 from carbonq.model import Signal
 from carbonq.plan.forecaster import HISTORY_DAYS
 from carbonq.store import forecasts
@@ -39,13 +39,32 @@ def refresh(db: Database, sources: Mapping[tuple[str, Signal], GridSource], cloc
 def _refresh(db: Database, zone: str, signal: Signal, source: GridSource, now: datetime) -> int:
     with db.read() as tx:
         last = forecasts.last_observed(tx, zone, signal, source.name)
+        before = forecasts.newest_forecast(tx, zone, signal, now)
     # The first time, as much as the daily shape can use.
     since = window_of(now) - timedelta(days=HISTORY_DAYS) if last is None else last - OVERLAP_WINDOWS * WINDOW
     # Asked outside any transaction: a slow provider must not hold a lock.
-    forecast = source.forecast(zone, now)
+    issued = _issued(source, zone, now, before)
     found = source.observations(zone, since, now, now)
     with db.write() as tx:
         new = forecasts.add_observations(tx, found)
-        if forecast is not None:
-            new += forecasts.add_forecast(tx, forecast)
+        new += sum(forecasts.add_forecast(tx, forecast) for forecast in issued)
     return new
+
+
+def _issued(source: GridSource, zone: str, now: datetime, before: Forecast | None) -> list[Forecast]:
+    """Return the newest forecast, and the one before it where only that covers the window that runs now.
+
+    Some sources begin with the next window. A fresh installation would then know no rate of its first one.
+    """
+    newest = source.forecast(zone, now)
+    if newest is None:
+        return []
+    if _covers(newest, now) or (before is not None and _covers(before, now)):
+        return [newest]
+    earlier = source.forecast(zone, newest.issued_at - timedelta(microseconds=1))
+    return [newest] if earlier is None else [earlier, newest]
+
+
+def _covers(forecast: Forecast, at: datetime) -> bool:
+    end_at = forecast.start_at + len(forecast.values) * timedelta(seconds=forecast.step_s)
+    return forecast.start_at <= at < end_at

@@ -10,9 +10,10 @@ import pytest
 
 from carbonq.errors import SignalUnavailable
 from carbonq.grid.recorded import RecordedSource, recording
-from carbonq.model import Signal
+from carbonq.model import RateStatus, Signal
 from carbonq.plan.outlook import Basis
 from carbonq.services.outlook import load_outlook, series
+from carbonq.services.rates import RateCache
 from carbonq.services.refresh import refresh
 from carbonq.signals import Forecast, Observation
 from carbonq.store import forecasts
@@ -37,11 +38,21 @@ def test_one_source_that_is_away_does_not_stop_the_others(database: Database, ca
     clock = SetClock()
     sources = {("X", Signal.MOER): Away(), (NORTH.zone, Signal.MOER): RecordedSource()}
     days = (START - recording().start_at).days
-    assert refresh(database, sources, clock) == 1 + days * 288 + 144
+    assert refresh(database, sources, clock) == 2 + days * 288 + 144  # the running window is of the issue before
     assert "moer of X cannot be had: the provider does not answer" in caplog.text
     assert refresh(database, sources, clock) == 0
     clock.at += 2 * WINDOW
     assert refresh(database, sources, clock) == 3
+
+
+def test_the_first_window_of_a_fresh_installation_has_a_rate(database: Database) -> None:
+    clock = SetClock(START + timedelta(seconds=100))
+    refresh(database, {(NORTH.zone, Signal.MOER): RecordedSource()}, clock)
+    cache = RateCache([NORTH])
+    cache.refresh(database, clock.now())
+    rate, status = cache.book().lookup(Signal.MOER, NORTH.zone, START)
+    assert rate is not None and rate.issued_at == START - WINDOW
+    assert status is RateStatus.PROVISIONAL
 
 
 def test_the_outlook_says_where_each_value_comes_from(database: Database) -> None:
