@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 
 from carbonq.store import schema
 from carbonq.store.database import Database
@@ -62,17 +64,23 @@ def _embedded_postgres() -> Iterator[str]:
             yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
 
 
-@pytest.fixture
-def postgres_database_url(postgres_url: str) -> Iterator[str]:
-    """An empty database of its own."""
+@contextmanager
+def _postgres_database(postgres_url: str, *, template: str = "template1") -> Generator[str]:
     name = f"carbonq_test_{uuid.uuid4().hex[:12]}"
     admin = create_engine(postgres_url, isolation_level="AUTOCOMMIT")
     with admin.connect() as connection:
-        connection.execute(text(f'CREATE DATABASE "{name}"'))
+        connection.execute(text(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
     yield str(admin.url.set(database=name).render_as_string(hide_password=False))
     with admin.connect() as connection:
         connection.execute(text(f'DROP DATABASE "{name}" WITH (FORCE)'))
     admin.dispose()
+
+
+@pytest.fixture
+def postgres_database_url(postgres_url: str) -> Iterator[str]:
+    """An empty PostgreSQL database of its own."""
+    with _postgres_database(postgres_url) as url:
+        yield url
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -83,19 +91,48 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     return str(request.getfixturevalue("postgres_database_url"))
 
 
-@pytest.fixture
-def database(database_url: str) -> Iterator[Database]:
-    """A migrated database on each engine."""
-    opened = Database(database_url)
+def _migrated(url: str) -> None:
+    opened = Database(url)
     schema.upgrade(opened)
-    yield opened
     opened.dispose()
 
 
+@pytest.fixture(scope="session")
+def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A migrated SQLite file to copy: migrating anew for each test would take most of the suite's time."""
+    path = tmp_path_factory.mktemp("template") / "carbonq.db"
+    _migrated(f"sqlite:///{path}")
+    return path
+
+
+@pytest.fixture(scope="session")
+def postgres_template(postgres_url: str) -> Iterator[str]:
+    """The name of a migrated PostgreSQL database to copy."""
+    with _postgres_database(postgres_url) as url:
+        _migrated(url)
+        name = make_url(url).database
+        assert name is not None
+        yield name
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+    """A migrated database on each engine."""
+    if request.param == "sqlite":
+        yield request.getfixturevalue("sqlite_database")
+        return
+    template = request.getfixturevalue("postgres_template")
+    with _postgres_database(request.getfixturevalue("postgres_url"), template=template) as url:
+        opened = Database(url)
+        yield opened
+        opened.dispose()
+
+
 @pytest.fixture
-def sqlite_database(tmp_path: Path) -> Iterator[Database]:
+def sqlite_database(tmp_path: Path, sqlite_template: Path) -> Iterator[Database]:
     """A migrated SQLite database, for tests that are not about the database."""
-    opened = Database(f"sqlite:///{tmp_path / 'carbonq.db'}")
-    schema.upgrade(opened)
+    path = tmp_path / "carbonq.db"
+    shutil.copy(sqlite_template, path)
+    opened = Database(f"sqlite:///{path}")
     yield opened
     opened.dispose()
