@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from carbonq.clock import Clock
@@ -62,7 +63,8 @@ def _issued(source: GridSource, zone: str, now: datetime, before: Forecast | Non
     if _covers(newest, now) or (before is not None and _covers(before, now)):
         return [newest]
     earlier = source.forecast(zone, newest.issued_at - timedelta(microseconds=1))
-    return [newest] if earlier is None else [earlier, newest]
+    # A source stamps its answers with the time it was asked about; this one was fetched now.
+    return [newest] if earlier is None else [replace(earlier, retrieved_at=now), newest]
 
 
 def _covers(forecast: Forecast, at: datetime) -> bool:

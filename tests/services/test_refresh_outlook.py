@@ -52,6 +52,7 @@ def test_the_first_window_of_a_fresh_installation_has_a_rate(database: Database)
     cache.refresh(database, clock.now())
     rate, status = cache.book().lookup(Signal.MOER, NORTH.zone, START)
     assert rate is not None and rate.issued_at == START - WINDOW
+    assert rate.retrieved_at == clock.now()
     assert status is RateStatus.PROVISIONAL
 
 
