@@ -144,6 +144,11 @@ class BlobStore:
         with _translated(self.root):
             self.path(key).unlink(missing_ok=True)
 
+    def delete_folder(self, folder: str) -> None:
+        """Remove all blobs whose keys begin with ``folder`` and a slash. Raises StoreUnavailable."""
+        with _translated(self.root), suppress(FileNotFoundError):
+            shutil.rmtree(self.path(folder))
+
     def concatenate(self, keys: Sequence[str], to_key: str) -> int:
         """Join blobs in order into one, in constant memory; return its size. Raises NotFound, StoreUnavailable."""
         return self.put(to_key, (piece for key in keys for piece in self.pieces(key)))

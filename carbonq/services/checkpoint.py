@@ -145,7 +145,7 @@ class Writer:
         self._number += 1
         for (job_id, kind), pieces in lines.items():
             name = f"{made.chunk_id}-{made.token}-{self._number}.{kind}"
-            key = f"segments/{job_id}/{name}"
+            key = f"{results.segment_folder(job_id)}/{name}"
             data = b"".join(pieces)
             self._site.blobs.put(key, data)
             kind_of = "output" if kind == "output" else "error"

@@ -72,7 +72,7 @@ def _finish(db: Database, blobs: BlobStore, job: Job, now: datetime) -> bool:
         if state is not JobState.FAILED:
             results.delete_segments(tx, job.job_id)
     if state is not JobState.FAILED:
-        _delete(blobs, (*output, *errors))
+        _delete_segments(blobs, job.job_id)
     return True
 
 
@@ -103,13 +103,15 @@ def _event(job: Job, state: JobState, now: datetime) -> NewEvent:
     return NewEvent(f"job.{state.value}", now, job.tenant, job.job_id, counts)
 
 
-def _delete(blobs: BlobStore, segments: Sequence[Segment]) -> None:
-    """Remove the segments, whose bytes are in the job's files now; a failure only costs disk space."""
-    for segment in segments:
-        try:
-            blobs.delete(segment.blob)
-        except StoreUnavailable as error:
-            logger.warning("segment %s stays: %s", segment.blob, error)
+def _delete_segments(blobs: BlobStore, job_id: str) -> None:
+    """Remove the segments, whose bytes are in the job's files now; a failure only costs disk space.
+
+    With them goes what killed workers wrote and never committed: all items have ended, so nobody can any more.
+    """
+    try:
+        blobs.delete_folder(results.segment_folder(job_id))
+    except StoreUnavailable as error:
+        logger.warning("segments of %s stay: %s", job_id, error)
 
 
 def _error_file(db: Database, blobs: BlobStore, job: Job, segments: Sequence[Segment]) -> Iterator[bytes]:

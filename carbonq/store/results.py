@@ -45,6 +45,11 @@ _INFO = tuple(jobs.c[name] for name in JobInfo.__dataclass_fields__)
 _SEGMENT = tuple(segments.c[name] for name in Segment.__dataclass_fields__)
 
 
+def segment_folder(job_id: str) -> str:
+    """Return the folder of blobs that holds all segments of a job."""
+    return f"segments/{job_id}"
+
+
 def job_infos(tx: Tx, job_ids: Sequence[str]) -> dict[str, JobInfo]:
     """Return what a run needs of these jobs, by id."""
     rows = tx.execute(select(*_INFO).where(is_any_of(tx, jobs.c.job_id, job_ids)))

@@ -182,5 +182,15 @@ def test_segments_that_cannot_be_removed_only_cost_space(world: World, monkeypat
     def refuse(*_arguments: object) -> None:
         raise StoreUnavailable("read-only")
 
-    monkeypatch.setattr(BlobStore, "delete", refuse)
+    monkeypatch.setattr(BlobStore, "delete_folder", refuse)
     assert run(world) == 1
+
+
+def test_what_a_killed_worker_wrote_and_never_committed_is_removed(world: World) -> None:
+    job, _ = world.submit(1)
+    world.blobs.put(f"segments/{job.job_id}/chunk_1-1-1.output", b"never committed\n")
+    world.end(job, {"a-0": DONE})
+    assert run(world) == 1
+    final = world.job(job.job_id)
+    assert [line["custom_id"] for line in world.lines_of(final.output_blob)] == ["a-0"]
+    assert world.files() == sorted([final.input_blob, final.output_blob or ""])

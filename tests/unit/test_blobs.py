@@ -38,6 +38,16 @@ def test_what_was_put_comes_back(blobs: BlobStore) -> None:
     assert blobs.free_bytes() > 0
 
 
+def test_a_folder_goes_with_all_that_is_in_it(blobs: BlobStore) -> None:
+    for key in ("segments/j/a", "segments/j/b", "segments/jj/a"):
+        blobs.put(key, b"line\n")
+    blobs.delete_folder("segments/j")
+    blobs.delete_folder("segments/j")
+    assert files(blobs) == ["segments/jj/a"]
+    with pytest.raises(ValueError, match="no blob key"):
+        blobs.delete_folder("../j")
+
+
 def test_an_unknown_key_is_named(blobs: BlobStore) -> None:
     blobs.put("jobs/j/a", b"")
     for ask in (blobs.open, blobs.size):
