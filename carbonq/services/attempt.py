@@ -163,6 +163,8 @@ class Attempt:
                 return
             except StoreUnavailable as error:
                 logger.warning("lease of %s not renewed: %s", self.claim.chunk.chunk_id, error)
+            except Exception:  # a process loop: without it the lease would run out under a worker that lives
+                logger.exception("lease of %s not renewed", self.claim.chunk.chunk_id)
 
     def renew(self) -> None:
         """Renew the lease now and hear what was said. Raises LeaseLost, StoreUnavailable."""

@@ -102,9 +102,7 @@ class Committer:
             try:
                 with attempt.booking:
                     left = attempt.unbooked(without=made.batch_ids)
-                    with attempt.site.db.write() as tx:
-                        pending = burnt_rows.to_json(left) if left else None
-                        is_end = checkpoint.apply(tx, made, lease_s=attempt.site.limits.lease_s, pending=pending)
+                    is_end = _apply(attempt.site, made, burnt_rows.to_json(left) if left else None)
                     attempt.booked(made.batch_ids)
                     if is_end:
                         attempt.ended()
@@ -117,6 +115,22 @@ class Committer:
                     attempt.booked(made.batch_ids)
                     raise Spooled from error
                 self._pause.wait(RETRY_S)
+
+
+def _apply(site: Site, made: Checkpoint, pending: Mapping[str, Any] | None) -> bool:
+    """Apply a checkpoint; True if its run ended with it. Raises LeaseLost, Overtaken, StoreUnavailable.
+
+    One that is refused because it is stored already (the answer to its commit was lost, or another process replayed it)
+    counts as applied: its results and its energy are there.
+    """
+    try:
+        with site.db.write() as tx:
+            return checkpoint.apply(tx, made, lease_s=site.limits.lease_s, pending=pending)
+    except (LeaseLost, Overtaken):
+        with site.db.read() as tx:
+            if not ledger_rows.has_any_batch(tx, made.batch_ids):
+                raise
+        return made.final is not None
 
 
 def _returning(made: Checkpoint) -> Checkpoint:
@@ -209,8 +223,7 @@ def replay(site: Site, record: Mapping[str, Any]) -> bool:
         raise ValueError(f"spooled record of kind {record['kind']!r}")
     made = checkpoint.from_record(record)
     try:
-        with site.db.write() as tx:
-            checkpoint.apply(tx, made, lease_s=site.limits.lease_s, pending=None)
+        _apply(site, made, None)
     except (LeaseLost, Overtaken) as error:
         logger.warning("spooled checkpoint of %s refused: %s", made.chunk_id, error)
         rest = Refused(made.chunk_id, made.token, made.attempt, made.burnt)

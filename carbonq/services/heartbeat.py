@@ -80,8 +80,8 @@ def replay_spool(site: Site) -> int:
                 commit.replay(site, record)
         except StoreUnavailable:
             return replayed
-        except (KeyError, TypeError, ValueError) as error:
-            logger.error("spooled record %s is of no use: %s", path, error)
+        except Exception as error:  # whatever is wrong with it: it must not hold up those behind it for ever
+            logger.error("spooled record %s is of no use: %r", path, error)
             site.spool.set_aside(path)
             continue
         site.spool.done(path)

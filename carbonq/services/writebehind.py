@@ -78,11 +78,17 @@ class WriteBehind:
                 ledger_rows.insert_bookings(tx, batch)
         except StoreUnavailable as error:
             logger.warning("%d bookings spooled: %s", len(batch), error)
-            rows = [booking.dumps(replace(one, figures=[])).decode() for one in batch]
-            try:
-                self._spool.put({"kind": "bookings", "bookings": rows})
-            except StoreUnavailable as full:
-                logger.error("%d bookings are lost: %s", len(batch), full)
+            self._keep(batch)
+        except Exception:  # a process loop: bookings that cannot be stored must not stop those that follow
+            logger.exception("%d bookings spooled", len(batch))
+            self._keep(batch)
+
+    def _keep(self, batch: Sequence[Booking]) -> None:
+        rows = [booking.dumps(replace(one, figures=[])).decode() for one in batch]
+        try:
+            self._spool.put({"kind": "bookings", "bookings": rows})
+        except StoreUnavailable as full:
+            logger.error("%d bookings are lost: %s", len(batch), full)
 
 
 def replay(db: Database, record: Mapping[str, Any]) -> None:

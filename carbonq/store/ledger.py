@@ -15,6 +15,7 @@ from carbonq.booking import Booking
 from carbonq.model import Signal
 from carbonq.ratebook import Row
 from carbonq.store.database import Tx
+from carbonq.store.dialect import is_any_of
 from carbonq.store.tables import engine_batches, entries, facts, rates, regions, unsettled
 
 #: Parts of engine batches taken at once; realtime ones hold one entry each.
@@ -33,6 +34,12 @@ def insert_bookings(tx: Tx, bookings: Sequence[Booking]) -> None:
     _insert(tx, engine_batches, [row for booking in bookings for row in booking.engine_batches])
     _insert(tx, entries, [row for booking in bookings for row in booking.entries])
     _insert(tx, unsettled, [row for booking in bookings for row in booking.awaited])
+
+
+def has_any_batch(tx: Tx, engine_batch_ids: Sequence[str]) -> bool:
+    """Say whether any of these engine batches is stored."""
+    found = select(engine_batches.c.part).where(is_any_of(tx, engine_batches.c.engine_batch_id, engine_batch_ids))
+    return tx.execute(found.limit(1)).first() is not None
 
 
 def append_revisions(tx: Tx, new_rates: Sequence[Row], revisions: Sequence[Row]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from carbonq.booking import Booking
 from carbonq.errors import EngineError, StoreUnavailable
 from carbonq.services import heartbeat, realtime
 from carbonq.services.writebehind import WriteBehind
+from carbonq.spool import Spool
 from carbonq.store.database import Database
 from carbonq.store.tables import entries, workers
 from carbonq.testing import FakeEngine
@@ -92,6 +94,37 @@ def test_bookings_wait_in_the_spool_while_the_database_is_away(bench: Bench) -> 
     assert len(bench.rows(entries)) == 3
     bench.check_shares()
     away.dispose()
+
+
+class _Noted(Spool):
+    """A spool that says when it got something."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        self.got = threading.Event()
+
+    def put(self, record: dict[str, Any]) -> Path:
+        path = super().put(record)
+        self.got.set()
+        return path
+
+
+def test_bookings_that_cannot_be_stored_stop_no_others(bench: Bench) -> None:
+    kept: list[Booking] = []
+    for _ in range(2):
+        realtime.answer(bench.site, payload(), kept.append)
+    kept[0].entries[0]["no_such_column"] = "x"
+    spool = _Noted(bench.site.spool.root)
+    behind = WriteBehind(bench.db, spool)
+    behind.start()
+    behind.put(kept[0])
+    assert spool.got.wait(10)  # so that the good one does not travel with the bad one
+    behind.put(kept[1])
+    behind.close()
+    (entry,) = bench.rows(entries)
+    assert entry.entry_id == kept[1].entries[0]["entry_id"]
+    assert heartbeat.replay_spool(bench.site) == 0
+    assert [path.suffix for path in bench.site.spool.root.iterdir()] == [".bad"]
 
 
 def test_a_useless_spooled_record_does_not_block_the_others(bench: Bench) -> None:

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import update
 
 from carbonq.engines.protocol import EngineRequest
-from carbonq.errors import EngineError
+from carbonq.errors import EngineError, StoreUnavailable
 from carbonq.model import ChunkState, JobState, RegionState
 from carbonq.services import heartbeat
+from carbonq.services.attempt import Attempt
 from carbonq.services.run import Result, run_chunk
 from carbonq.services.site import Limits
 from carbonq.store import jobs as job_rows
-from carbonq.store import regions, throughputs
+from carbonq.store import leases, regions, throughputs
 from carbonq.store.database import Database
 from carbonq.store.tables import attempts, entries, events, jobs
 from carbonq.testing import FakeEngine
@@ -366,6 +369,83 @@ def test_a_spooled_checkpoint_that_comes_too_late_is_refused(sqlite_database: Da
     assert bench.energy_uj("wasted") == burnt
     assert bench.energy_uj("item") == again
     away.dispose()
+
+
+class _Forgetful(Database):
+    """A database that commits and is then away, so that nobody hears of it: the commits numbered in ``lost``."""
+
+    lost: tuple[int, ...] = ()
+    number = 0
+
+    @contextmanager
+    def write(self):  # type: ignore[no-untyped-def]
+        self.number += 1
+        is_lost = self.number in self.lost
+        with super().write() as tx:
+            yield tx
+        if is_lost:
+            raise StoreUnavailable("the connection went away during the commit")
+
+
+@pytest.mark.parametrize("lost", [(2,), (3,), (2, 3, 4, 5)])
+def test_a_commit_whose_answer_is_lost_counts_once(
+    sqlite_database: Database, tmp_path: Path, lost: tuple[int, ...]
+) -> None:
+    bench = Bench(sqlite_database, tmp_path, limits=Limits(checkpoint_items=4, renew_s=30))
+    forgetful = _Forgetful(sqlite_database.url)
+    forgetful.lost = lost
+    site = bench.make_site("worker-3", db=forgetful)
+    job_id = bench.job(8)
+    assert run_chunk(site, bench.chunk(job_id), GO) is Result.DONE
+    assert bench.states(job_id) == {"succeeded": 8}
+    assert len(bench.lines(job_id, "output")) == 8  # the segments are all there
+    bench.check_once(job_id)
+    bench.check_shares()
+    assert bench.energy_uj() == bench.energy_uj("item") == bench.meter.uj
+    forgetful.dispose()
+
+
+def test_a_spooled_checkpoint_that_is_stored_already_counts_once(
+    sqlite_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = Bench(sqlite_database, tmp_path)
+    forgetful = _Forgetful(sqlite_database.url)
+    forgetful.lost = (2,)
+    # No time to try again: it goes to the spool although it is committed.
+    monkeypatch.setattr(Attempt, "is_overdue", property(lambda _: forgetful.number >= 2))
+    site = bench.make_site("worker-3", db=forgetful, limits=Limits(renew_s=30))
+    job_id = bench.job(4)
+    assert run_chunk(site, bench.chunk(job_id), GO) is Result.SPOOLED
+    assert heartbeat.replay_spool(site) == 1
+    assert bench.states(job_id) == {"succeeded": 4}
+    assert len(bench.lines(job_id, "output")) == 4
+    bench.check_once(job_id)
+    bench.check_shares()
+    assert bench.energy_uj() == bench.meter.uj
+    forgetful.dispose()
+
+
+def test_a_renewal_that_fails_in_any_way_is_tried_again(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    renewed = threading.Event()
+    real = leases.renew
+    tries: list[int] = []
+
+    def renew(*arguments: Any, **named: Any) -> Any:
+        tries.append(1)
+        if len(tries) == 1:
+            raise RuntimeError("a bug")
+        renewed.set()
+        return real(*arguments, **named)
+
+    monkeypatch.setattr(leases, "renew", renew)
+    site = bench.make_site("worker-3", limits=Limits(renew_s=0.01))
+    bench.engine = FakeEngine(on_item=lambda _: renewed.wait(10))
+    job_id = bench.job(1)
+    assert run_chunk(site, bench.chunk(job_id), GO) is Result.DONE
+    assert renewed.is_set()
+    assert "not renewed" in caplog.text
 
 
 def test_an_unexpected_error_books_its_energy_and_frees_the_chunk(sqlite_database: Database, tmp_path: Path) -> None:
