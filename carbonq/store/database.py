@@ -6,7 +6,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from sqlalchemy import Connection, Engine, create_engine
-from sqlalchemy.exc import DBAPIError, InterfaceError, OperationalError
+from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from carbonq.errors import StoreUnavailable
 from carbonq.store import dialect
@@ -57,8 +58,10 @@ class Database:
 def _translated() -> Generator[None]:
     try:
         yield
-    except (OperationalError, InterfaceError) as error:
+    except (OperationalError, InterfaceError, InternalError) as error:  # internal: a transaction that was idle too long
         raise StoreUnavailable(f"the database does not answer: {_reason(error)}") from error
+    except PoolTimeout as error:
+        raise StoreUnavailable("all of this process's database connections are in use") from error
 
 
 def _reason(error: DBAPIError) -> str:

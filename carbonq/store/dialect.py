@@ -36,6 +36,13 @@ from carbonq.units import LEDGER_CONTEXT, iso, parse_iso, plain
 #: How long a SQLite writer waits for another one before it gives up, in milliseconds.
 SQLITE_BUSY_TIMEOUT_MS = 30_000
 
+#: How long a PostgreSQL statement waits for a lock before it gives up, in milliseconds.
+POSTGRES_LOCK_TIMEOUT_MS = 30_000
+
+#: How long a PostgreSQL transaction may hold its locks and do nothing, in milliseconds: a process that is frozen or cut
+#: off in the middle of one would otherwise hold up everybody who works on the same job, past all deadlines.
+POSTGRES_IDLE_TIMEOUT_MS = 10_000
+
 #: Bound parameters one statement may have: SQLite's limit since 3.32.
 MAX_PARAMETERS = 32_766
 
@@ -194,7 +201,16 @@ def read_exact_sum(values: Sequence[Any]) -> Decimal | None:
 
 def configure(engine: Engine) -> None:
     """Install the per-connection set-up of an engine's dialect."""
-    if engine.dialect.name != "sqlite":
+    if engine.dialect.name == "postgresql":
+
+        @event.listens_for(engine, "connect")
+        def set_timeouts(connection: Any, _record: Any) -> None:  # pyright: ignore[reportUnusedFunction]
+            cursor = connection.cursor()
+            cursor.execute(f"SET lock_timeout = {POSTGRES_LOCK_TIMEOUT_MS}")
+            cursor.execute(f"SET idle_in_transaction_session_timeout = {POSTGRES_IDLE_TIMEOUT_MS}")
+            cursor.close()
+            connection.commit()
+
         return
 
     @event.listens_for(engine, "connect")
