@@ -6,20 +6,29 @@ import logging
 
 from carbonq import telemetry, wiring
 from carbonq.config import Settings
-from carbonq.tickets import TICK_QUEUES, make_celery, tick_task
+from carbonq.tickets import TICK_QUEUES, make_celery, tick_task, wait_for_broker
 
 from .schedule import schedule
+from .scheduler import TickScheduler
 
 #: Longest sleep between two looks at the schedule, in machine seconds.
 MAX_INTERVAL_S = 1
 
+#: How long the broker may take to answer at the start, in machine seconds.
+BROKER_S = 30.0
+
 
 def main(settings: Settings) -> None:
-    """Send ticks until a stop signal. Raises ConfigError and StoreUnavailable before the first."""
+    """Send ticks until a stop signal. Raises ConfigError, StoreUnavailable and BrokerUnavailable before the first."""
     telemetry.set_up_logging(settings.log_level)
     runtime = wiring.open_runtime(settings)
     factor = runtime.clock.factor
     runtime.close()
+    tickets = wiring.make_tickets(settings)
+    try:
+        wait_for_broker(tickets, BROKER_S)
+    finally:
+        tickets.close()
     app = make_celery(wiring.broker_url(settings))
     app.conf.beat_schedule = schedule(factor)
     app.conf.worker_redirect_stdouts = False
@@ -28,7 +37,7 @@ def main(settings: Settings) -> None:
         app.send_task(tick_task(tick), queue=queue, expires=10.0)
     app.Beat(
         # In memory: a schedule of seconds has nothing worth keeping over a restart.
-        scheduler_cls="celery.beat:Scheduler",
+        scheduler_cls=TickScheduler,
         max_interval=MAX_INTERVAL_S,
         loglevel=logging.getLevelName(logging.getLogger().level),
         quiet=True,

@@ -104,7 +104,8 @@ def make_celery(broker_url: str, *, has_replies: bool = False) -> Celery:
         task_acks_late=False,
         task_default_queue=CONTROL,
         task_ignore_result=True,
-        task_publish_retry=False,
+        task_publish_retry=True,  # once and at once: a pooled connection may have died since its last use
+        task_publish_retry_policy={"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0},
         task_serializer="json",
         timezone="UTC",
         worker_cancel_long_running_tasks_on_connection_loss=True,  # concerns late acks only, of which there are none
@@ -226,9 +227,13 @@ class _Replies:
         while not self._is_closed.is_set():
             try:
                 self._consume()
-            except (KombuError, OSError, *_redis_errors()) as error:
+            except (KombuError, OSError, *_transport_errors()) as error:
                 self._is_ready.clear()
                 logger.warning("reply queue lost (%s); connecting again", error)
+                self._is_closed.wait(0.5)
+            except Exception:  # a process loop: without it no realtime call would ever hear its answer
+                self._is_ready.clear()
+                logger.exception("reply queue lost; connecting again")
                 self._is_closed.wait(0.5)
 
     def _consume(self) -> None:
@@ -250,17 +255,19 @@ class _Replies:
             future.set_result(body)
 
 
-def _redis_errors() -> tuple[type[BaseException], ...]:
+def _transport_errors() -> tuple[type[Exception], ...]:
+    """Return what the transports raise by themselves: neither is an OSError or one of kombu's."""
+    from amqp.exceptions import AMQPError
     from redis.exceptions import RedisError
 
-    return (RedisError,)
+    return (RedisError, AMQPError)
 
 
 @contextmanager
 def _broker_errors() -> Generator[None]:
     try:
         yield
-    except (OperationalError, KombuError, OSError, *_redis_errors()) as error:
+    except (OperationalError, KombuError, OSError, *_transport_errors()) as error:
         raise BrokerUnavailable(f"the broker does not answer: {error}") from error
 
 
