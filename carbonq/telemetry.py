@@ -54,8 +54,11 @@ def set_up_logging(level: str) -> None:
     handler.setFormatter(formatter)
     logging.basicConfig(level=level, handlers=[handler], force=True)
     # One line for each tick and ticket, three times a second for ever, says nothing that the database does not.
-    for name in ("celery.app.trace", "celery.worker.strategy", "celery.beat", "httpx"):
+    quiet = ("celery.app.trace", "celery.worker.strategy", "celery.beat", "httpx", "alembic.runtime.migration")
+    for name in quiet:
         logging.getLogger(name).setLevel(logging.WARNING)
+    # Ticks that expired before anybody took them: that is what ``expires`` is for.
+    logging.getLogger("celery.worker.request").setLevel(logging.WARNING)
 
 
 @contextmanager

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import warnings
 from collections.abc import Sequence
 
 from celery import Celery
+from celery.exceptions import SecurityWarning
 from kombu.exceptions import KombuError
 
 logger = logging.getLogger(__name__)
@@ -17,6 +19,8 @@ def run(app: Celery, *, name: str, queues: Sequence[str], concurrency: int) -> N
 
     Threads, because a model is loaded once and a GPU context does not survive a fork.
     """
+    # Celery's warning about root is about messages that could run code: ours are JSON, and nothing else is accepted.
+    warnings.filterwarnings("ignore", category=SecurityWarning)
     app.worker_main(
         [
             "--quiet",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import signal
 import sys
 from typing import Any
@@ -22,6 +23,8 @@ def main(settings: Settings) -> None:
     if settings.flower_password is None:
         raise ConfigError("Flower needs a password; set CARBONQ_FLOWER_PASSWORD or use `carbonq up`, which makes one")
     telemetry.set_up_logging(settings.log_level)
+    # It asks every worker at its start, and says of each question that workers which are starting do not answer.
+    logging.getLogger("flower.inspector").setLevel(logging.ERROR)
     from flower import options as _defined  # noqa: F401  # pyright: ignore[reportUnusedImport]
     from flower.app import Flower
     from flower.urls import settings as tornado_settings

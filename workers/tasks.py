@@ -27,23 +27,27 @@ def register(app: Celery, site: Site, behind: WriteBehind, stop: threading.Event
     # The pool has more threads than slots: without this, chunks would fill the threads kept for realtime calls.
     slots = threading.BoundedSemaphore(site.region.slots)
     region = site.region.name
+    # A doubled ticket of a chunk that runs here would go round and round until the chunk ends.
+    running: set[str] = set()
 
     @app.task(name=RUN_CHUNK, ignore_result=True)
     def run(chunk_id: str) -> None:  # pyright: ignore[reportUnusedFunction]
-        if stop.is_set():
-            return  # the dispatcher sends it again, to a worker that lives
+        if stop.is_set() or chunk_id in running:
+            return  # if it was the only one, the dispatcher sends it again
         if not slots.acquire(timeout=SLOT_WAIT_S):
             try:
                 site.tickets.flexible([(region, chunk_id)])
             except BrokerUnavailable as error:
                 logger.debug("ticket of %s dropped, it comes again: %s", chunk_id, error)
             return
+        running.add(chunk_id)
         try:
             result = run_chunk(site, chunk_id, stop)
             telemetry.CHUNKS.labels(region, result.value).inc()
         except StoreUnavailable as error:
             logger.warning("chunk %s not claimed: %s", chunk_id, error)
         finally:
+            running.discard(chunk_id)
             slots.release()
 
     @app.task(name=REALTIME, ignore_result=False)
