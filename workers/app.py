@@ -8,7 +8,9 @@ import warnings
 from collections.abc import Sequence
 
 from celery import Celery
+from celery.concurrency import get_implementation
 from celery.exceptions import SecurityWarning
+from celery.utils.nodenames import default_nodename, host_format
 from kombu.exceptions import KombuError
 
 logger = logging.getLogger(__name__)
@@ -21,19 +23,18 @@ def run(app: Celery, *, name: str, queues: Sequence[str], concurrency: int) -> N
     """
     # Celery's warning about root is about messages that could run code: ours are JSON, and nothing else is accepted.
     warnings.filterwarnings("ignore", category=SecurityWarning)
-    app.worker_main(
-        [
-            "--quiet",
-            "worker",
-            f"--hostname={name}@%h",
-            f"--queues={','.join(queues)}",
-            "--pool=threads",
-            f"--concurrency={concurrency}",
-            "--without-gossip",
-            "--without-mingle",
-            f"--loglevel={logging.getLevelName(logging.getLogger().level)}",
-        ]
+    # What ``worker_main`` does, without its command line: that imports Flower and all other commands, 0.4 s of CPU.
+    worker = app.Worker(
+        hostname=host_format(default_nodename(f"{name}@%h")),
+        queues=list(queues),
+        pool_cls=get_implementation("threads"),
+        concurrency=concurrency,
+        without_gossip=True,
+        without_mingle=True,
+        loglevel=logging.getLevelName(logging.getLogger().level),
+        quiet=True,
     )
+    worker.start()
 
 
 def purge(app: Celery, queues: Sequence[str]) -> None:

@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
+from sqlalchemy import inspect, text
 
 from carbonq import rooms
 from carbonq.errors import ConfigError
 from carbonq.store.database import Database
 
 
-def _config(database: Database) -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(rooms.folder("migrations")))
-    config.attributes["engine"] = database.engine
-    return config
+def _revisions() -> list[str]:
+    """Return the revisions this code knows, oldest first: each migration's file name begins with its own."""
+    return sorted(path.name.partition("_")[0] for path in (rooms.folder("migrations") / "versions").glob("[0-9]*.py"))
 
 
 def head() -> str:
     """Return the revision this code needs."""
-    config = Config()
-    config.set_main_option("script_location", str(rooms.folder("migrations")))
-    revision = ScriptDirectory.from_config(config).get_current_head()
-    assert revision is not None
-    return revision
+    return _revisions()[-1]
 
 
 def current(database: Database) -> str | None:
     """Return the database's revision; None for an empty one. Raises StoreUnavailable."""
     with database.read() as tx:
-        return MigrationContext.configure(tx).get_current_revision()
+        if not inspect(tx).has_table("alembic_version"):
+            return None
+        return tx.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
 
 
 def upgrade(database: Database) -> str:
@@ -40,17 +33,21 @@ def upgrade(database: Database) -> str:
     Raises ConfigError when the database is newer than the code, StoreUnavailable when it does not answer.
     """
     check_not_newer(database)
-    command.upgrade(_config(database), "head")
+    # Here and not above: every process looks at the schema at its start, only this one changes it.
+    from alembic import command
+    from alembic.config import Config
+
+    config = Config()
+    config.set_main_option("script_location", str(rooms.folder("migrations")))
+    config.attributes["engine"] = database.engine
+    command.upgrade(config, "head")
     return head()
 
 
 def check_not_newer(database: Database) -> None:
     """Raise ConfigError when the database carries a revision that this code does not know."""
     revision = current(database)
-    if revision is None:
-        return
-    known = {script.revision for script in ScriptDirectory.from_config(_config(database)).walk_revisions()}
-    if revision not in known:
+    if revision is not None and revision not in _revisions():
         raise ConfigError(
             f"the database is at schema {revision}, which this carbonq (schema {head()}) does not know: "
             "it was made by a newer version; install that version or point CARBONQ_DATABASE_URL elsewhere"

@@ -22,6 +22,13 @@ def test_upgrade_is_idempotent_and_reaches_head(database: Database) -> None:
     schema.require_current(database)
 
 
+def test_revisions_are_read_from_the_file_names() -> None:
+    script = ScriptDirectory(str(rooms.folder("migrations")))
+    assert schema.head() == script.get_current_head()
+    for one in script.walk_revisions():
+        assert one.path.rpartition("/")[2].startswith(f"{one.revision}_")
+
+
 def test_a_newer_database_is_refused(database: Database) -> None:
     with database.write() as tx:
         tx.execute(text("UPDATE alembic_version SET version_num = '9999'"))
