@@ -5,17 +5,20 @@ Errors come back as the classes of ``carbonq.errors``, with the server's sentenc
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from types import TracebackType
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import orjson
 
 from carbonq.errors import (
     CarbonqError,
+    ConfigError,
     Conflict,
     Infeasible,
     InvalidRequest,
@@ -48,10 +51,15 @@ class Client:
         timeout_s: float = 60.0,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
-        """Prepare to talk to ``url`` (nothing is sent yet); ``timeout_s`` bounds the silence of the server."""
-        self.url = url.rstrip("/")
+        """Prepare to talk to ``url`` (nothing is sent yet); ``timeout_s`` bounds the silence of the server.
+
+        Raises ConfigError for a URL or key that can be none.
+        """
+        self.url = _checked_url(url)
         headers = {"User-Agent": "carbonq-client"}
         if api_key is not None:
+            if not (api_key.isascii() and api_key.isprintable()):
+                raise ConfigError("the API key holds characters that no key has; check CARBONQ_API_KEY")
             headers["Authorization"] = f"Bearer {api_key}"
         self._http = httpx.Client(
             base_url=self.url,
@@ -113,7 +121,7 @@ class Client:
 
     def job(self, job_id: str) -> Json:
         """Return a job with its progress, placement and carbon figures. Raises NotFound."""
-        return self._json("GET", f"/v1/jobs/{job_id}")
+        return self._json("GET", _job_path(job_id))
 
     def jobs(self, *, limit: int | None = None) -> Iterator[Json]:
         """Yield this key's jobs, newest first, page by page."""
@@ -129,19 +137,19 @@ class Client:
 
     def cancel(self, job_id: str) -> Json:
         """Cancel what has not run yet and return the job; a job that is final comes back unchanged."""
-        return self._json("POST", f"/v1/jobs/{job_id}/cancel")
+        return self._json("POST", f"{_job_path(job_id)}/cancel")
 
     def chunks(self, job_id: str) -> list[Json]:
         """Return the job's chunks with their placements and the reasons for them."""
-        return self._json("GET", f"/v1/jobs/{job_id}/chunks")["data"]
+        return self._json("GET", f"{_job_path(job_id)}/chunks")["data"]
 
     def results(self, job_id: str) -> Iterator[bytes]:
         """Yield the output file line by line, each with its line feed. Raises Conflict before the job is final."""
-        return _lines(self._stream(f"/v1/jobs/{job_id}/results"))
+        return _lines(self._stream(f"{_job_path(job_id)}/results"))
 
     def errors(self, job_id: str) -> Iterator[bytes]:
         """Yield the error file line by line, each with its line feed. Raises Conflict before the job is final."""
-        return _lines(self._stream(f"/v1/jobs/{job_id}/errors"))
+        return _lines(self._stream(f"{_job_path(job_id)}/errors"))
 
     def wait(
         self,
@@ -203,7 +211,7 @@ class Client:
 
     def entry(self, entry_id: str) -> Json:
         """Return one ledger entry with ``recomputed_emission_g`` and ``consistent``. Raises NotFound."""
-        return self._json("GET", f"/v1/ledger/{entry_id}")
+        return self._json("GET", f"/v1/ledger/{quote(entry_id, safe='')}")
 
     # --- realtime -------------------------------------------------------------------------------------------
 
@@ -254,6 +262,23 @@ class Client:
             return Unavailable(f"no carbonq answers at {self.url}; start it with `carbonq up`", code="unreachable")
         reason = str(error) or type(error).__name__
         return Unavailable(f"the connection to {self.url} broke: {reason}", code="unreachable")
+
+
+def _checked_url(url: str) -> str:
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL:
+        parsed = None
+    if parsed is None or parsed.scheme not in {"http", "https"} or not parsed.host:
+        raise ConfigError(f"{url!r} is no address of an API, such as {DEFAULT_URL}; check CARBONQ_API_URL")
+    return url.rstrip("/")
+
+
+def _job_path(job_id: str) -> str:
+    # An id with a slash in it would be another route, whose answer says nothing of jobs.
+    if re.fullmatch(r"[A-Za-z0-9_-]+", job_id) is None:
+        raise NotFound(f"there is no job {job_id!r}; `carbonq jobs list` shows yours")
+    return f"/v1/jobs/{job_id}"
 
 
 def _given(**values: Any) -> Json:

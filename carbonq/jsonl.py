@@ -63,17 +63,29 @@ def read_lines(stream: BinaryIO, *, max_line_bytes: int) -> Iterator[RawLine]:
 
     Raises InvalidRequest for a line of more than ``max_line_bytes``.
     """
-    number = offset = 0
-    longest = max_line_bytes + len(_BOM) + 2  # room for a byte order mark and CRLF
-    while raw := stream.readline(longest + 1):
-        number += 1
+    offset = 0
+    for number, raw in enumerate(bounded_lines(stream, max_line_bytes=max_line_bytes), 1):
         skipped = len(_BOM) if number == 1 and raw.startswith(_BOM) else 0
         data = raw[skipped:].strip()
-        if len(data) > max_line_bytes or (len(raw) > longest and not raw.endswith(b"\n")):
+        if len(data) > max_line_bytes:
             raise line_too_long(number, max_line_bytes)
         if data:
             yield RawLine(number, offset + raw.index(data, skipped), data)
         offset += len(raw)
+
+
+def bounded_lines(stream: BinaryIO, *, max_line_bytes: int) -> Iterator[bytes]:
+    """Yield the lines of a stream as they are; memory stays bounded whatever is in it.
+
+    Raises InvalidRequest for a line that must be longer than ``max_line_bytes``.
+    """
+    longest = max_line_bytes + len(_BOM) + 2  # room for a byte order mark and CRLF
+    number = 0
+    while raw := stream.readline(longest + 1):
+        number += 1
+        if len(raw) > longest and not raw.endswith(b"\n"):
+            raise line_too_long(number, max_line_bytes)
+        yield raw
 
 
 def line_too_long(number: int, max_line_bytes: int) -> InvalidRequest:
@@ -86,22 +98,22 @@ def line_too_long(number: int, max_line_bytes: int) -> InvalidRequest:
     )
 
 
-def decode_object(data: bytes, number: int) -> dict[str, Any]:
+def decode_object(data: bytes, number: int, shape: str = SHAPE) -> dict[str, Any]:
     """Decode one line that must be a JSON object. Raises InvalidRequest saying where and why it is none."""
     try:
         value: object = orjson.loads(data)
     except orjson.JSONDecodeError as error:
-        raise InvalidRequest(_why_not_json(data, number, error), line=number, code="invalid_json_line") from None
+        raise InvalidRequest(_why_not_json(data, number, error, shape), line=number, code="invalid_json_line") from None
     if not isinstance(value, dict):
         raise InvalidRequest(
-            f"line {number} is {_kind(value)}, not an object; each line must be one object such as {SHAPE}",
+            f"line {number} is {_kind(value)}, not an object; each line must be one object such as {shape}",
             line=number,
             code="invalid_json_line",
         )
     return cast("dict[str, Any]", value)
 
 
-def _why_not_json(data: bytes, number: int, error: orjson.JSONDecodeError) -> str:
+def _why_not_json(data: bytes, number: int, error: orjson.JSONDecodeError, shape: str = SHAPE) -> str:
     if number == 1:
         for magic, what in _FOREIGN.items():
             if data.startswith(magic):
@@ -112,9 +124,11 @@ def _why_not_json(data: bytes, number: int, error: orjson.JSONDecodeError) -> st
         return (
             f"line {number} is not UTF-8 text (byte {wrong.start + 1} is 0x{data[wrong.start]:02x}); save it as UTF-8"
         )
+    if number == 1 and data.startswith(b"["):
+        return f"line 1 begins an array; each line must be one object such as {shape} (`jq -c '.[]' FILE` makes that)"
     return (
         f"line {number} is not JSON ({error.msg.partition(':')[0].partition(',')[0]} at column {error.colno}); "
-        f"each line must be one object such as {SHAPE}"
+        f"each line must be one object such as {shape}"
     )
 
 
@@ -191,9 +205,11 @@ def duplicate(custom_id: str, number: int, first: int, name: str = "custom_id") 
     )
 
 
-def empty_input(what: str = "the input") -> InvalidRequest:
+def empty_input(
+    what: str = "the input", *, way_out: str = f"write one object such as {SHAPE} on each line"
+) -> InvalidRequest:
     """Return the error for input without a single item."""
-    return InvalidRequest(f"{what} has no items; write one object such as {SHAPE} on each line", code="empty_file")
+    return InvalidRequest(f"{what} has no items; {way_out}", code="empty_file")
 
 
 def peek(stream: Iterable[bytes]) -> ParsedLine | None:
@@ -237,7 +253,8 @@ def to_openai_lines(
 
     ``fmt``: ``jsonl`` (objects with ``id`` and ``text``, or OpenAI lines, which pass through), ``csv`` (a header row;
     ``column`` names the text, ``id_column`` the ids, by default ``id`` where there is one), ``text`` (a document a
-    line), ``auto`` (by the first line). For a chat endpoint ``prompt`` is asked of each document and
+    line), ``auto`` (by the first line). Lines that hold no item become blank ones, so that whoever reads the result
+    counts lines as the file does. For a chat endpoint ``prompt`` is asked of each document and
     ``max_output_tokens`` bounds the answer. Raises InvalidRequest naming the line, with everything before it yielded.
     """
     lines = _text_lines(source)
@@ -245,13 +262,16 @@ def to_openai_lines(
         fmt, lines = _sniff(lines, column)
     if fmt == "jsonl":
         documents = _from_jsonl(lines, column or "text", id_column)
+        way_out = f"write one object such as {_document_shape(column or 'text')} on each line"
     elif fmt == "csv":
         documents = _from_csv(lines, column, id_column)
+        way_out = "write one document in each row below the header"
     elif fmt == "text":
+        way_out = "write one document on each line"
         documents = ((number, f"line-{number}", text.strip()) for number, text in lines if text.strip())
     else:
         raise InvalidRequest(f"format is {fmt!r}; use auto, jsonl, csv or text", param="format")
-    return _built(documents, endpoint, model, prompt, max_output_tokens)
+    return _built(documents, endpoint, model, prompt=prompt, max_output_tokens=max_output_tokens, way_out=way_out)
 
 
 def document_body(
@@ -272,22 +292,26 @@ def _built(
     documents: Iterator[tuple[int, str, str | bytes]],
     endpoint: Endpoint,
     model: str,
+    *,
     prompt: str,
     max_output_tokens: int | None,
+    way_out: str,
 ) -> Iterator[bytes]:
     seen: dict[str, int] = {}
+    written = 0
     for number, custom_id, text in documents:
         if custom_id in seen:
             raise duplicate(custom_id, number, seen[custom_id], "id")
         seen[custom_id] = number
+        blank, written = b"\n" * (number - 1 - written), number
         if isinstance(text, bytes):  # an OpenAI line as it came
-            yield text + b"\n"
+            yield blank + text + b"\n"
             continue
         body = document_body(text, endpoint=endpoint, model=model, prompt=prompt, max_output_tokens=max_output_tokens)
         line = {"custom_id": custom_id, "method": "POST", "url": str(endpoint), "body": body}
-        yield orjson.dumps(line) + b"\n"
+        yield blank + orjson.dumps(line) + b"\n"
     if not seen:
-        raise empty_input("the file")
+        raise empty_input("the file", way_out=way_out)
 
 
 def _text_lines(source: Iterable[bytes]) -> Iterator[tuple[int, str]]:
@@ -307,27 +331,31 @@ def _sniff(lines: Iterator[tuple[int, str]], column: str | None) -> tuple[str, I
         head.append(line)
         if line[1].strip():
             break
-    is_json = bool(head) and head[-1][1].lstrip().startswith("{")
+    first = head[-1][1].strip() if head else ""
+    is_json = first.startswith(("{", "[{")) or first == "["  # arrays are refused, but as what they are
     return "jsonl" if is_json else "csv" if column else "text", chain(head, lines)
+
+
+def _document_shape(column: str) -> str:
+    return f'{{"id": "a-1", {_show(column)}: "..."}}'
 
 
 def _from_jsonl(
     lines: Iterator[tuple[int, str]], column: str, id_column: str | None
 ) -> Iterator[tuple[int, str, str | bytes]]:
+    shape = _document_shape(column)
     for number, text in lines:
         data = text.strip().encode()
         if not data:
             continue
-        value = decode_object(data, number)
+        value = decode_object(data, number, shape)
         if "body" in value:
             yield number, parse_line(data, number).custom_id, data
             continue
         document: object = value.get(column)
         if not isinstance(document, str):
             state = f"is {_kind_or_object(document)}, not text" if column in value else "is missing"
-            raise _wrong(
-                number, column, f'{state}; each line must be {{"id": "...", "{column}": "..."}} or an OpenAI batch line'
-            )
+            raise _wrong(number, column, f"{state}; each line must be {shape} or an OpenAI batch line")
         name = id_column or ("id" if "id" in value else "custom_id")
         identity: object = value.get(name, f"line-{number}" if id_column is None else None)
         if isinstance(identity, int) and not isinstance(identity, bool):
@@ -340,10 +368,11 @@ def _from_csv(
 ) -> Iterator[tuple[int, str, str]]:
     csv.field_size_limit(max(csv.field_size_limit(), MAX_CELL_CHARS))
     rows = csv.reader((text for _, text in lines), strict=True)
+    begins = 1
     try:
         header = next(rows, None)
         if header is None:
-            raise empty_input("the file")
+            raise empty_input("the file", way_out="write a header row and one document in each row below it")
         if column is None and len(header) == 1:
             column = header[0]
         known = ", ".join(_show(name) for name in header)
@@ -353,6 +382,12 @@ def _from_csv(
             if name is not None and name not in header:
                 raise InvalidRequest(
                     f"line 1: there is no column {_show(name)}; the columns are {known}", param="column", line=1
+                )
+            if name is not None and header.count(name) > 1:
+                raise InvalidRequest(
+                    f"line 1: {header.count(name)} columns are called {_show(name)}; give each a name of its own",
+                    param="column",
+                    line=1,
                 )
         at = header.index(column)
         id_name = id_column or ("id" if "id" in header and column != "id" else None)
@@ -370,8 +405,16 @@ def _from_csv(
                 yield begins, check_custom_id(identity, begins, id_name or "id"), row[at]
             begins = rows.line_num + 1
     except csv.Error as error:
-        raise InvalidRequest(
-            f"line {rows.line_num} is not CSV ({error}); quote cells that hold commas, quotes or line breaks",
-            line=rows.line_num,
-            code="invalid_csv",
-        ) from None
+        raise _not_csv(str(error), begins, rows.line_num) from None
+
+
+def _not_csv(reason: str, begins: int, at: int) -> InvalidRequest:
+    """Return the error for a row that begins in line ``begins`` and stopped making sense in line ``at``."""
+    if "unexpected end of data" in reason:
+        at, what = begins, f"line {begins} begins a row with a quote that is never closed; close it, or double it"
+    elif "new-line character" in reason:
+        what = f"line {at} has a carriage return without a line feed; save the file with LF or CRLF line ends"
+    else:
+        row = "" if at == begins else f", in the row that begins in line {begins}"
+        what = f"line {at} is not CSV ({reason}{row}); quote cells that hold commas, quotes or line breaks"
+    return InvalidRequest(what, line=at, code="invalid_csv")

@@ -19,30 +19,30 @@ _PIECE_BYTES = 1024 * 1024
 _DRAIN_BYTES = 8 * 1024 * 1024
 
 
-def _too_large(limit: int, setting: str) -> InvalidRequest:
+def _too_large(limit: int, way_out: str) -> InvalidRequest:
     return InvalidRequest(
-        f"the body is larger than {limit:,} bytes ({setting}); send less, or raise the setting",
+        f"the body is larger than {limit:,} bytes: {way_out}",
         code="request_too_large",
     )
 
 
-async def read_bytes(request: Request, limit: int, *, setting: str) -> bytes:
+async def read_bytes(request: Request, limit: int, *, way_out: str) -> bytes:
     """Return the whole body. Raises InvalidRequest (413) above ``limit`` bytes."""
     if _declared(request) > limit:
         await _drain(request)
-        raise _too_large(limit, setting)
+        raise _too_large(limit, way_out)
     body = bytearray()
     async for piece in request.stream():
         body += piece
         if len(body) > limit:
             await _drain(request)
-            raise _too_large(limit, setting)
+            raise _too_large(limit, way_out)
     return bytes(body)
 
 
-async def read_object(request: Request, limit: int, *, setting: str) -> dict[str, Any]:
+async def read_object(request: Request, limit: int, *, way_out: str) -> dict[str, Any]:
     """Return the body as a JSON object. Raises InvalidRequest."""
-    raw = await read_bytes(request, limit, setting=setting)
+    raw = await read_bytes(request, limit, way_out=way_out)
     try:
         value: Any = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
@@ -52,14 +52,14 @@ async def read_object(request: Request, limit: int, *, setting: str) -> dict[str
     return value
 
 
-async def stage(request: Request, blobs: BlobStore, limit: int, *, setting: str) -> Staged:
+async def stage(request: Request, blobs: BlobStore, limit: int, *, way_out: str) -> Staged:
     """Stream the body into a staged blob. Raises InvalidRequest (413) above ``limit``, StoreUnavailable.
 
     On any error, also when the client goes away, nothing of it stays.
     """
     if _declared(request) > limit:
         await _drain(request)
-        raise _too_large(limit, setting)
+        raise _too_large(limit, way_out)
     staged = await anyio.to_thread.run_sync(blobs.stage)
     try:
         piece = bytearray()
@@ -67,7 +67,7 @@ async def stage(request: Request, blobs: BlobStore, limit: int, *, setting: str)
             piece += part
             if staged.size + len(piece) > limit:
                 await _drain(request)
-                raise _too_large(limit, setting)
+                raise _too_large(limit, way_out)
             if len(piece) >= _PIECE_BYTES:
                 await anyio.to_thread.run_sync(staged.write, bytes(piece))
                 piece.clear()

@@ -32,20 +32,22 @@ _STREAMED_TOO = frozenset({"application/octet-stream", "application/x-www-form-u
 #: Largest JSON body with inline items, in bytes; more is streamed as JSON lines.
 _MAX_INLINE_BYTES = 16 * 1024 * 1024
 
+_SPLIT = "split it over several jobs or raise CARBONQ_MAX_INPUT_BYTES"
+
 
 @router.post("")
 async def submit_job(request: Request, api: ApiDep, caller: CallerDep) -> Response:
     """Store a job: JSON lines as the body with the fields in the query, or one JSON object with ``items``."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type == "application/json":
-        values = await read_object(request, _MAX_INLINE_BYTES, setting="JSON body; stream JSON lines instead")
+        values = await read_object(request, _MAX_INLINE_BYTES, way_out="stream it as JSON lines instead")
         items = values.pop("items", None)
         new = _new_job(request, api, caller, values)
         staged = await anyio.to_thread.run_sync(_stage_inline, api, items, new)
     elif media_type in _STREAMED or media_type in _STREAMED_TOO:
         # The fields are checked before the first byte is taken: a typo must not cost an upload of 200 MB.
         new = _new_job(request, api, caller, schemas.job_query(request.query_params.multi_items()))
-        staged = await stage(request, api.blobs, api.limits.max_input_bytes, setting="max_input_bytes")
+        staged = await stage(request, api.blobs, api.limits.max_input_bytes, way_out=_SPLIT)
     else:
         raise InvalidRequest(
             f"Content-Type {media_type} is not taken; send application/x-ndjson lines or one application/json object",

@@ -42,7 +42,7 @@ async def chat_completions(request: Request, api: ApiDep, caller: CallerDep) -> 
 
 
 async def _answer(request: Request, api: Api, caller: Caller, endpoint: Endpoint) -> Response:
-    body = await read_object(request, api.limits.max_line_bytes, setting="max_line_bytes")
+    body = await read_object(request, api.limits.max_line_bytes, way_out="send less or raise CARBONQ_MAX_LINE_BYTES")
     if body.get("stream"):
         raise InvalidRequest("streamed answers are not offered; send it without stream", param="stream")
     body.pop("stream", None)

@@ -57,10 +57,16 @@ def parse_deadline(value: Any, now: datetime) -> datetime:
                 raise InvalidRequest(f"deadline {value!r} must be more than 0 and at most 31 days", param="deadline")
             return now + timedelta(seconds=seconds)
         try:
-            return parse_iso(value.strip())
-        except ValueError as error:
+            at = parse_iso(value.strip())
+        except (ValueError, OverflowError) as error:
             if "time zone" in str(error):
                 raise InvalidRequest(f"deadline: {error}", param="deadline") from None
+        else:
+            if (at - now).total_seconds() > _MAX_SPAN_S:
+                raise InvalidRequest(
+                    f"deadline {value!r} is more than 31 days away; give one within a month", param="deadline"
+                )
+            return at
     raise InvalidRequest(
         f"deadline {value!r} is neither a span such as 6h, 90m or 2d nor a time such as 2026-11-30T06:00:00Z",
         param="deadline",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -62,6 +63,17 @@ def write(lines: Iterable[bytes], output: str) -> None:
     finally:
         part.unlink(missing_ok=True)
     say(f"wrote {output}")
+
+
+def check_writable(output: str) -> None:
+    """Raise InvalidRequest when ``write`` could not make this file; nothing is made."""
+    path = Path(output)
+    if path.is_dir():
+        raise InvalidRequest(f"cannot write {output}: it is a folder; give the name of a file")
+    if not path.parent.is_dir():
+        raise InvalidRequest(f"cannot write {output}: there is no folder {path.parent}")
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise InvalidRequest(f"cannot write {output}: the folder {path.parent} may not be written to")
 
 
 def summary(job: Json) -> list[str]:

@@ -9,10 +9,11 @@ from collections.abc import Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import typer
 
+from carbonq import config
 from carbonq.cli import connect, results
 from carbonq.cli.output import AsJson, bar, emit_json, say
 from carbonq.errors import InvalidRequest
@@ -120,18 +121,20 @@ def file(
     ask = _Ask(deadline, region, max_carbon_g, product_line, workload, late, wait, output, as_json)
     from carbonq import jsonl
 
+    _check_output(source, ask)
     with _open(source) as (lines, size):
-        first, rest = _first_line(lines)
-        facts = jsonl.parse_line(first.removeprefix(b"\xef\xbb\xbf").strip(), 1)
+        first, number, rest = _first_line(lines)
+        facts = jsonl.parse_line(first.removeprefix(b"\xef\xbb\xbf").strip(), number)
         url, named = facts.url, model or facts.model
         if url is None or named is None:
-            raise InvalidRequest("the first line must name its url and body.model, or give --model", line=1)
+            raise InvalidRequest("the first line must name its url and body.model, or give --model", line=number)
         _submit(rest, url, named, size, ask)
 
 
 def _submit_documents(source: str, endpoint: Endpoint, model: str, ask: _Ask, *, fmt: str, column: str | None) -> None:
     from carbonq import jsonl
 
+    _check_output(source, ask)
     with _open(source) as (lines, size):
         made = jsonl.to_openai_lines(lines, fmt=_format(fmt, source), column=column, endpoint=endpoint, model=model)
         _submit(made, endpoint.value, model, size, ask)
@@ -163,11 +166,27 @@ def _submit(lines: Iterable[bytes], endpoint: str, model: str, size: int | None,
             results.deliver(client, job, ask.output)
 
 
+def _check_output(source: str, ask: _Ask) -> None:
+    """Refuse before anything is sent what could not be written when the job is done. Raises InvalidRequest."""
+    if ask.output is None:
+        return
+    if ask.output == "-":
+        if ask.as_json:
+            raise typer.BadParameter("--json and -o - would both write to stdout; give -o a file")
+        return
+    results.check_writable(ask.output)
+    if source != "-" and Path(ask.output).exists() and Path(source).exists() and Path(ask.output).samefile(source):
+        raise InvalidRequest(f"cannot write {ask.output}: it is the input; give -o another file")
+
+
 @contextlib.contextmanager
-def _open(source: str) -> Generator[tuple[BinaryIO, int | None]]:
-    """Open INPUT for reading; also its size in bytes where it has one. Raises InvalidRequest."""
+def _open(source: str) -> Generator[tuple[Iterator[bytes], int | None]]:
+    """Open INPUT for reading line by line; also its size in bytes where it has one. Raises InvalidRequest."""
+    from carbonq import jsonl
+
+    max_line_bytes = config.load().max_line_bytes
     if source == "-":
-        yield sys.stdin.buffer, None
+        yield jsonl.bounded_lines(sys.stdin.buffer, max_line_bytes=max_line_bytes), None
         return
     path = Path(source)
     try:
@@ -176,12 +195,12 @@ def _open(source: str) -> Generator[tuple[BinaryIO, int | None]]:
         raise InvalidRequest(f"cannot read {source}: {error.strerror}") from error
     with stream:
         size = os.fstat(stream.fileno()).st_size
-        yield stream, size or None
+        yield jsonl.bounded_lines(stream, max_line_bytes=max_line_bytes), size or None
 
 
 def _format(fmt: str, source: str) -> str:
     """Return the format named, or the one that the file's ending names; else let the content decide."""
-    known = {".jsonl": "jsonl", ".ndjson": "jsonl", ".csv": "csv", ".txt": "text"}
+    known = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".txt": "text"}
     return known.get(Path(source).suffix.lower(), "auto") if fmt == "auto" else fmt
 
 
@@ -193,8 +212,11 @@ def _counted(lines: Iterable[bytes], advance: Any) -> Iterator[bytes]:
         yield line
 
 
-def _first_line(lines: BinaryIO) -> tuple[bytes, Iterator[bytes]]:
+def _first_line(lines: Iterator[bytes]) -> tuple[bytes, int, Iterator[bytes]]:
+    """Return the first line that is not blank, its number, and all lines again."""
+    read: list[bytes] = []
     for line in lines:
+        read.append(line)
         if line.removeprefix(b"\xef\xbb\xbf").strip():
-            return line, chain((line,), lines)
+            return line, len(read), chain(read, lines)
     raise InvalidRequest("the file is empty: it needs at least one line", code="empty_file")

@@ -77,7 +77,7 @@ def test_a_body_that_is_no_json_or_too_long(http: httpx.Client) -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (400, "invalid_json")
     response = http.post("/v1/embeddings", json={**EMBED, "input": "x" * (4 * 1024 * 1024)})
     assert response.status_code == 413
-    assert "max_line_bytes" in response.json()["error"]["message"]
+    assert "CARBONQ_MAX_LINE_BYTES" in response.json()["error"]["message"]
 
 
 def test_the_engines_own_refusal_comes_through(harness: Harness, http: httpx.Client) -> None:

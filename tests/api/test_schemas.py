@@ -85,6 +85,8 @@ def test_any_deadline_is_a_time_after_now_or_refused_by_name(value: Any) -> None
         ({"deadline": "soon"}, "deadline", "6h, 90m or 2d"),
         ({"deadline": "0h"}, "deadline", "more than 0"),
         ({"deadline": "99d"}, "deadline", "31 days"),
+        ({"deadline": "9999-12-31T23:59:59Z"}, "deadline", "31 days"),
+        ({"deadline": "9999-12-31T23:59:59-10:00"}, "deadline", "neither a span"),
         ({"endpoint": None}, "endpoint", "either endpoint"),
         ({"kind": "embeddings"}, "endpoint", "either endpoint"),
         ({"endpoint": "/v1/images"}, "endpoint", "/v1/embeddings"),

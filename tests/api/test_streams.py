@@ -133,8 +133,11 @@ def test_an_upload_over_the_limit_gets_its_sentence(
             trust_env=False,
         )
         assert response.status_code == 413
-        assert "1,048,576 bytes (max_input_bytes)" in response.json()["error"]["message"]
-        with Client(url, harness.acme) as client, pytest.raises(InvalidRequest, match="max_input_bytes"):
+        assert (
+            "1,048,576 bytes: split it over several jobs or raise CARBONQ_MAX_INPUT_BYTES"
+            in response.json()["error"]["message"]
+        )
+        with Client(url, harness.acme) as client, pytest.raises(InvalidRequest, match="CARBONQ_MAX_INPUT_BYTES"):
             client.submit(pieces(), endpoint="/v1/embeddings", model=EMBEDDER, deadline="6h")
     assert_nothing_stays(harness)
 

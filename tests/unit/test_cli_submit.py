@@ -148,6 +148,39 @@ def test_a_missing_file_is_named(server: Server, run: Run) -> None:
     assert "cannot read /no/such/file" in result.exception.message
 
 
+@pytest.mark.parametrize(
+    ("out", "sentence"),
+    [
+        ("no/such/out.jsonl", "there is no folder"),
+        (".", "it is a folder"),
+        ("docs.jsonl", "it is the input; give -o another file"),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_refused_before_anything_is_sent(
+    server: Server, documents: Path, run: Run, out: str, sentence: str
+) -> None:
+    for command in ("embeddings", "file"):
+        result = run(submit.app, command, documents, "--deadline", "6h", "-o", documents.parent / out)
+        assert isinstance(result.exception, InvalidRequest)
+        assert sentence in result.exception.message
+    assert server.body == b""
+
+
+def test_json_and_results_do_not_mix_on_stdout(server: Server, documents: Path, run: Run) -> None:
+    result = run(submit.app, "embeddings", documents, "--deadline", "6h", "--json", "-o", "-")
+    assert result.exit_code == 2
+    assert "would both write to stdout" in result.stderr
+    assert server.body == b""
+
+
+def test_a_json_array_is_not_taken_for_lines_of_text(server: Server, tmp_path: Path, run: Run) -> None:
+    path = tmp_path / "docs.json"
+    path.write_text('[\n  {"id": "a", "text": "x"}\n]\n')
+    result = run(submit.app, "embeddings", path, "--deadline", "6h")
+    assert isinstance(result.exception, InvalidRequest)
+    assert "line 1 begins an array" in result.exception.message
+
+
 def test_a_missing_deadline_is_a_usage_error(server: Server, documents: Path, run: Run) -> None:
     assert run(submit.app, "embeddings", documents).exit_code == 2
 

@@ -179,3 +179,28 @@ def test_realtime_bodies() -> None:
     carbonq.chat([{"role": "user", "content": "x"}], model="m", max_tokens=5)
     assert seen[0] == {"model": "m", "input": ["a", "b"], "dimensions": 64}
     assert seen[1]["max_tokens"] == 5
+
+
+@pytest.mark.parametrize("url", ["nonsense", "ftp://x", "http://", "http://[::1", "127.0.0.1:8750", ""])
+def test_what_is_no_url_is_refused_at_once(url: str) -> None:
+    with pytest.raises(errors.ConfigError, match="CARBONQ_API_URL"):
+        Client(url)
+
+
+@pytest.mark.parametrize("key", ["w\u00f6rd", "a\nb"])
+def test_a_key_that_no_header_can_carry_is_refused_at_once(key: str) -> None:
+    with pytest.raises(errors.ConfigError, match="CARBONQ_API_KEY"):
+        Client(api_key=key)
+
+
+@pytest.mark.parametrize("job_id", ["../x", "a/b?c=1", "a b", ""])
+def test_an_id_that_would_be_another_route_is_no_job(job_id: str) -> None:
+    def handler(request: httpx.Request) -> httpx.Response:
+        raise AssertionError(request.url)
+
+    with client(handler) as carbonq:
+        calls: list[Callable[[str], object]] = [carbonq.job, carbonq.cancel, carbonq.chunks]
+        calls += [lambda name: list(carbonq.results(name)), lambda name: list(carbonq.errors(name))]
+        for call in calls:
+            with pytest.raises(errors.NotFound, match="carbonq jobs list"):
+                call(job_id)

@@ -205,7 +205,7 @@ def test_documents_for_a_chat_model() -> None:
         (b"", {"fmt": "csv"}, "the file has no items"),
         (b"a,b\n", {"column": "a"}, "the file has no items"),
         (b"x", {"fmt": "xml"}, "format is 'xml'; use auto, jsonl, csv or text"),
-        (b'{"id":"a"}', {}, 'line 1: text is missing; each line must be {"id": "...", "text": "..."}'),
+        (b'{"id":"a"}', {}, 'line 1: text is missing; each line must be {"id": "a-1", "text": "..."}'),
         (b'{"id":"a","text":5}', {}, "line 1: text is a number, not text"),
         (b'{"id":["a"],"text":"x"}', {}, "line 1: id is an array; write it as text"),
         (b'{"text":"x"}', {"id_column": "key"}, "line 1: key is missing"),
@@ -215,7 +215,16 @@ def test_documents_for_a_chat_model() -> None:
         (b"a,b\n1,2\n", {"fmt": "csv"}, 'name the column that holds the text: one of "a", "b"'),
         (b"a,b\n1,2\n", {"column": "c"}, 'line 1: there is no column "c"; the columns are "a", "b"'),
         (b"a,b\n1,2\n1,2,3\n", {"column": "a"}, "line 3: row has 3 cells, but the header has 2"),
-        (b'a,b\n1,2\n3,"4\n', {"column": "a"}, "line 3 is not CSV (unexpected end of data)"),
+        (b'a,b\n1,2\n3,"4\n5,6\n', {"column": "a"}, "line 3 begins a row with a quote that is never closed"),
+        (b'a,b\n1,2\n3,"4\n5,6\n7,"8"\n', {"column": "a"}, "line 5 is not CSV ("),
+        (b'a,b\n1,2\n3,"4\n5,6\n7,"8"\n', {"column": "a"}, "in the row that begins in line 3"),
+        (b"a,b\r1,2\r", {"column": "a"}, "line 1 has a carriage return without a line feed"),
+        (b"a,b,a\n1,2,3\n", {"column": "a"}, 'line 1: 2 columns are called "a"'),
+        (b"a,b\n", {"column": "a"}, "write one document in each row below the header"),
+        (b"\n", {"fmt": "text"}, "write one document on each line"),
+        (b"\n", {"fmt": "jsonl"}, 'write one object such as {"id": "a-1", "text": "..."} on each line'),
+        (b'[\n {"id": "a", "text": "x"}\n]', {}, "line 1 begins an array; each line must be one object"),
+        (b'[{"id": "a", "text": "x"}]', {}, "line 1 is an array, not an object"),
         (b"id,t\nx,1\nx,2\n", {"column": "t"}, 'line 3: id "x" was used by line 2 already'),
         (b"id,t\n,1\n", {"column": "t"}, "line 2: id is empty"),
     ],
@@ -237,3 +246,32 @@ def test_converting_never_crashes_and_makes_lines_that_are_taken(data: bytes, fm
     names = [jsonl.parse_line(line.strip(), 1).custom_id for line in made]
     assert names
     assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize(
+    ("source", "options", "at"),
+    [
+        (b"id,t\n1,a\n2,b\n", {"column": "t"}, [2, 3]),
+        (b'id,t\n1,"a\nb"\n\n2,c\n', {"column": "t"}, [2, 5]),
+        (b'\n{"id":"a","text":"x"}\n\n{"id":"b","text":"y"}\n', {}, [2, 4]),
+        (b"\n\nx\ny\n\nz\n", {}, [3, 4, 6]),
+    ],
+)
+def test_made_lines_keep_the_numbers_of_the_file(source: bytes, options: dict[str, Any], at: list[int]) -> None:
+    made = b"".join(jsonl.to_openai_lines(io.BytesIO(source), endpoint=EMBED, model="m", **options))
+    assert [line.number for line in jsonl.read_lines(io.BytesIO(made), max_line_bytes=1000)] == at
+
+
+def test_a_line_without_an_end_is_not_held_in_memory() -> None:
+    class Endless(io.RawIOBase):
+        taken = 0
+
+        def readline(self, size: int | None = -1, /) -> bytes:
+            assert size is not None and 0 < size < 200, "asked for a whole line"
+            self.taken += size
+            return b"x" * size
+
+    stream: Any = Endless()
+    with pytest.raises(InvalidRequest, match="line 1 is longer than 100 bytes"):
+        list(jsonl.bounded_lines(stream, max_line_bytes=100))
+    assert stream.taken < 200
