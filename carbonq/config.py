@@ -10,12 +10,22 @@ import difflib
 import json
 import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Field, SecretStr, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    SecretStr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from carbonq.errors import ConfigError
@@ -23,7 +33,15 @@ from carbonq.errors import ConfigError
 #: Where embedded mode keeps its database, blobs, logs and keys unless told otherwise.
 DEFAULT_DATA_DIR = Path(".carbonq")
 
-_NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
+#: What a tenant may be called.
+NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
+
+
+#: How the URLs of database and broker begin.
+_URL_SCHEMES = {
+    "database_url": ("sqlite:///", "postgresql://", "postgres://", "postgresql+psycopg://"),
+    "broker_url": ("redis://", "rediss://", "amqp://", "amqps://"),
+}
 
 
 class _Strict(BaseModel):
@@ -54,6 +72,12 @@ class SourceSettings(_Strict):
 
     source: Literal["recorded", "csv"] = Field(description="recorded: the demo grid that ships; csv: a file.")
     path: Path | None = Field(None, description="csv: file with columns time_utc,g_per_kwh (UTC window starts).")
+
+    @model_validator(mode="after")
+    def _check(self) -> SourceSettings:
+        if self.source == "csv" and self.path is None:
+            raise ValueError('source = "csv" needs a path')
+        return self
 
 
 class ZoneSettings(_Strict):
@@ -95,7 +119,7 @@ class Settings(BaseSettings):
     api_url: str | None = Field(
         None, description="Where the CLI finds the API; unset: as the stack of data_dir says, else http://host:port."
     )
-    tenant: str = Field("default", pattern=_NAME, description="Tenant of the local key.")
+    tenant: str = Field("default", pattern=NAME, description="Tenant of the local key.")
     home_region: str | None = Field(None, description="Where work would run without carbonq; unset: the first region.")
     zones: dict[str, ZoneSettings] = Field(default_factory=dict, description="Grid zones and their sources.")
     regions: dict[str, RegionSettings] = Field(default_factory=dict, description="Regions; none: two on the demo grid.")
@@ -121,6 +145,20 @@ class Settings(BaseSettings):
     realtime_timeout_s: float = Field(30.0, gt=0, description="Machine seconds a realtime caller waits at most.")
     realtime_queue_limit: int = Field(64, ge=1, description="Realtime calls in flight per API process before 429.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Level of the log files.")
+
+    @field_validator("data_dir")
+    @classmethod
+    def _expand(cls, value: Path) -> Path:
+        return value.expanduser()
+
+    @field_validator("database_url", "broker_url")
+    @classmethod
+    def _check_url(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        schemes = _URL_SCHEMES[info.field_name or ""]
+        if value is not None and not _is_url(value.get_secret_value(), schemes):
+            # The value is not shown: it may hold a password.
+            raise ValueError(f"must be a URL that begins with {' or '.join(schemes)}")
+        return value
 
     @model_validator(mode="after")
     def _check(self) -> Settings:
@@ -184,6 +222,34 @@ class _TomlFile(PydanticBaseSettingsSource):
 
     def __call__(self) -> dict[str, Any]:
         return read_toml(config_path())
+
+
+def _is_url(value: str, schemes: Sequence[str]) -> bool:
+    if not value.startswith(tuple(schemes)):
+        return False
+    try:
+        # Reading the port checks it; a list of brokers is split first. A SQLite file has a name: memory is not shared.
+        return all(urlsplit(one).port != 0 for one in value.split(";")) and value != "sqlite:///"
+    except ValueError:
+        return False
+
+
+def _check_variables() -> None:
+    """Raise ConfigError for a ``CARBONQ_`` variable that is a misspelt setting.
+
+    Others are left alone: schedulers make variables such as CARBONQ_SERVICE_HOST by themselves.
+    """
+    known = {f"CARBONQ_{name.upper()}" for name in Settings.model_fields}
+    known |= {"CARBONQ_CONFIG", *(f"{name}_FILE" for name in known)}
+    for variable in sorted(os.environ):
+        name = variable.partition("__")[0]
+        if not variable.startswith("CARBONQ_") or name in known:
+            continue
+        match = difflib.get_close_matches(
+            name.removeprefix("CARBONQ_"), [one.removeprefix("CARBONQ_") for one in known], n=1, cutoff=0.75
+        )
+        if match:
+            raise ConfigError(f"{variable} is no setting; did you mean CARBONQ_{match[0]}?")
 
 
 def environment(settings: Settings) -> dict[str, str]:
@@ -259,6 +325,7 @@ def load(**overrides: Any) -> Settings:
 
     Without any region the two demo regions are taken, on the recorded demo grid.
     """
+    _check_variables()
     try:
         settings = Settings(**overrides)
         if not settings.regions:
@@ -269,13 +336,33 @@ def load(**overrides: Any) -> Settings:
             given["regions"] = _DEMO_REGIONS
             settings = Settings(**given)
     except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(str(part) for part in first["loc"]) or "settings"
-        known: Mapping[str, Any] = Settings.model_fields
-        if len(first["loc"]) > 1 and first["loc"][0] in {"regions", "zones", "models"}:
-            known = {"regions": RegionSettings, "zones": ZoneSettings, "models": ModelSettings}[
-                str(first["loc"][0])
-            ].model_fields
-        hint = _nearest(where.rpartition(".")[2], known) if first["type"] == "extra_forbidden" else ""
-        raise ConfigError(f"setting {where}: {first['msg']}{hint}") from error
+        raise ConfigError(_sentence(error)) from None  # its text would show the values, secrets too
     return settings
+
+
+def _sentence(error: ValidationError) -> str:
+    """Say what is wrong with one setting: a misspelt name first, because it often makes another one be missing."""
+    problems = error.errors()
+    first = next((one for one in problems if one["type"] == "extra_forbidden"), problems[0])
+    what = first["msg"].removeprefix("Value error, ")
+    if not first["loc"]:
+        return what
+    name = str(first["loc"][0])
+    where = ".".join(str(part) for part in first["loc"])
+    if first["type"] == "extra_forbidden":
+        known: Mapping[str, Any] = Settings.model_fields
+        if len(first["loc"]) > 1:
+            models: dict[str, type[BaseModel]] = {
+                "regions": RegionSettings,
+                "zones": ZoneSettings,
+                "models": ModelSettings,
+            }
+            known = (
+                SourceSettings.model_fields if name == "zones" and len(first["loc"]) > 3 else models[name].model_fields
+            )
+        return f"setting {where}: there is no such setting{_nearest(where.rpartition('.')[2], known)}"
+    is_secret = "SecretStr" in str(Settings.model_fields[name].annotation) if name in Settings.model_fields else False
+    value = first.get("input")
+    given = f" (it is {value!r})" if isinstance(value, str | int | float) and not is_secret else ""
+    source = origin(name) if name in Settings.model_fields else "default"
+    return f"setting {where}: {what}{given}" + ("" if source == "default" else f"; set by {source}")

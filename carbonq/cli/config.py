@@ -23,7 +23,10 @@ def group() -> None:
 
 @app.command()
 def show(as_json: AsJson = False) -> None:
-    """Print every setting, its value and its origin; secrets are masked."""
+    """Print every setting, its value and its origin; secrets are masked.
+
+    Example: carbonq config show
+    """
     settings = config.load()
     values: dict[str, Any] = settings.model_dump(mode="json")
     rows: list[dict[str, Any]] = []
@@ -35,7 +38,7 @@ def show(as_json: AsJson = False) -> None:
     if as_json:
         emit_json(rows)
         return
-    emit_table(("setting", "value", "origin"), [(row["setting"], _text(row["value"]), row["origin"]) for row in rows])
+    emit_table(("setting", "origin", "value"), [(row["setting"], row["origin"], _text(row["value"])) for row in rows])
 
 
 def _text(value: Any) -> str | None:

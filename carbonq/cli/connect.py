@@ -1,11 +1,19 @@
-"""Find the API that commands talk to, and the key for it."""
+"""Find the API that commands talk to, with its key, and the database of those that work on it directly."""
 
 from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from carbonq import config
 from carbonq.client import Client
 from carbonq.config import Settings
 from carbonq.embedded import address
+from carbonq.errors import ConfigError
+
+if TYPE_CHECKING:
+    from carbonq.store.database import Database
 
 
 def open_client() -> Client:
@@ -15,6 +23,26 @@ def open_client() -> Client:
     """
     settings = config.load()
     return Client(find_url(settings), find_key(settings))
+
+
+@contextmanager
+def open_database() -> Generator[tuple[Settings, Database]]:
+    """Open the database of the settings; its schema must be the code's. Raises ConfigError, StoreUnavailable."""
+    from carbonq.store import schema
+    from carbonq.store.database import Database
+
+    settings = config.load()
+    if settings.database_url is None and not (settings.data_dir / "carbonq.db").exists():
+        raise ConfigError(
+            f"there is no database in {settings.data_dir}: run `carbonq up` or `carbonq db upgrade` first, "
+            "or point CARBONQ_DATA_DIR or CARBONQ_DATABASE_URL at one"
+        )
+    database = Database(settings.resolved_database_url)
+    try:
+        schema.require_current(database)
+        yield settings, database
+    finally:
+        database.dispose()
 
 
 def find_url(settings: Settings) -> str:

@@ -16,13 +16,18 @@ def group() -> None:
 
 @app.command()
 def upgrade(as_json: AsJson = False) -> None:
-    """Bring the database to this version's schema; does nothing if it is there already."""
+    """Bring the database to this version's schema; does nothing if it is there already.
+
+    Example: CARBONQ_DATABASE_URL=postgresql://user@host/db carbonq db upgrade
+    """
     from carbonq import config
+    from carbonq.embedded import address
     from carbonq.store import schema
     from carbonq.store.database import Database
 
     settings = config.load()
-    settings.data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    if settings.database_url is None:
+        address.make_folder(settings.data_dir)
     database = Database(settings.resolved_database_url)
     before = schema.current(database)
     after = schema.upgrade(database)

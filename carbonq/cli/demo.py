@@ -19,6 +19,8 @@ def demo(
     """Run two real jobs in clean windows of a recorded grid, on the whole stack, and check the ledger; 1 if it fails.
 
     Needs no GPU, no network and no configuration; settings of your own play no part in it.
+
+    Example: carbonq demo --folder /tmp/carbonq-demo
     """
     from carbonq.demo import run
 

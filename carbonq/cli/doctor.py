@@ -8,7 +8,10 @@ from carbonq.cli.output import AsJson, emit_json, emit_table, say
 
 
 def doctor(as_json: AsJson = False) -> None:
-    """Check Python, settings, broker, ports, database, models, meters, grid sources and disk; exit 1 if one fails."""
+    """Check Python, settings, broker, ports, database, models, meters, grid sources and disk; exit 1 if one fails.
+
+    Example: carbonq doctor
+    """
     from carbonq import config
     from carbonq.embedded import checkup
 

@@ -18,7 +18,10 @@ JobId = Annotated[str, typer.Argument(metavar="JOB", help="The id that `submit` 
 def list_jobs(
     limit: Annotated[int, typer.Option("--limit", min=1, help="How many, newest first.")] = 20, as_json: AsJson = False
 ) -> None:
-    """List jobs, newest first."""
+    """List jobs, newest first.
+
+    Example: carbonq jobs list --limit 50
+    """
     with connect.open_client() as client:
         jobs = list(client.jobs(limit=limit))
     if as_json:
@@ -41,22 +44,28 @@ def _seconds(time: str) -> str:
 
 @app.command()
 def show(job_id: JobId, as_json: AsJson = False) -> None:
-    """Show one job: progress, placement, energy and carbon."""
+    """Show one job: progress, placement, energy and carbon.
+
+    Example: carbonq jobs show job_01m8...
+    """
     with connect.open_client() as client:
         job = client.job(job_id)
     if as_json:
         emit_json(job)
         return
     names = ("id", "state", "phase", "model", "regions", "created_at", "deadline_at", "started_at", "finished_at")
-    emit_pairs([(name, job.get(name)) for name in names])
-    emit_pairs([(name, value) for name, value in job["progress"].items() if value])
+    counts = [(name, value) for name, value in job["progress"].items() if value]
+    emit_pairs([*((name, job.get(name)) for name in names), *counts])
     for line in results.summary(job)[1:]:
         typer.echo(line)
 
 
 @app.command()
 def watch(job_id: JobId, as_json: AsJson = False) -> None:
-    """Follow a job until it is done; exit status 1 if anything of it failed."""
+    """Follow a job until it is done; exit status 1 if anything of it failed.
+
+    Example: carbonq jobs watch job_01m8...
+    """
     with connect.open_client() as client:
         job = results.wait(client, client.job(job_id))
         if as_json:
@@ -66,7 +75,10 @@ def watch(job_id: JobId, as_json: AsJson = False) -> None:
 
 @app.command()
 def cancel(job_id: JobId, as_json: AsJson = False) -> None:
-    """Cancel what of a job has not run yet."""
+    """Cancel what of a job has not run yet.
+
+    Example: carbonq jobs cancel job_01m8...
+    """
     with connect.open_client() as client:
         job = client.cancel(job_id)
     if as_json:
@@ -81,14 +93,20 @@ def fetch(
     output: Annotated[str, typer.Option("-o", "--output", metavar="OUT", help="File to write; - is stdout.")] = "-",
     errors: Annotated[bool, typer.Option("--errors", help="The lines of failed items instead.")] = False,
 ) -> None:
-    """Write a finished job's results: OpenAI batch output lines, in the order they were done."""
+    """Write a finished job's results: OpenAI batch output lines, in the order they were done.
+
+    Example: carbonq jobs results job_01m8... -o out.jsonl
+    """
     with connect.open_client() as client:
         results.write(client.errors(job_id) if errors else client.results(job_id), output)
 
 
 @app.command()
 def why(job_id: JobId, as_json: AsJson = False) -> None:
-    """Show where and when each chunk of a job runs, and why there."""
+    """Show where and when each chunk of a job runs, and why there.
+
+    Example: carbonq jobs why job_01m8...
+    """
     with connect.open_client() as client:
         chunks = client.chunks(job_id)
     if as_json:

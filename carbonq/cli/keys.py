@@ -2,33 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated
+import re
+from typing import Annotated
 
 import typer
 
+from carbonq.cli import connect
 from carbonq.cli.output import AsJson, emit_json, emit_table, say
-from carbonq.errors import NotFound
-
-if TYPE_CHECKING:
-    from carbonq.store.database import Database
+from carbonq.config import NAME
+from carbonq.errors import InvalidRequest, NotFound
 
 app = typer.Typer(no_args_is_help=True, help="API keys.")
 
-
-@contextmanager
-def _open() -> Generator[Database]:
-    from carbonq import config
-    from carbonq.store import schema
-    from carbonq.store.database import Database
-
-    database = Database(config.load().resolved_database_url)
-    try:
-        schema.require_current(database)
-        yield database
-    finally:
-        database.dispose()
+_MAX_NAME_CHARS = 255
 
 
 @app.command()
@@ -37,10 +23,22 @@ def create(
     tenant: Annotated[str, typer.Option("--tenant", help="Tenant whose jobs and figures it opens.")] = "default",
     as_json: AsJson = False,
 ) -> None:
-    """Make a key and print it: the only time it can be seen."""
+    """Make a key and print it: the only time it can be seen.
+
+    Example: carbonq keys create "nightly batch" --tenant research
+    """
     from carbonq.store import keys
 
-    with _open() as database, database.write() as tx:
+    if not name.strip() or not name.isprintable() or len(name) > _MAX_NAME_CHARS:
+        raise InvalidRequest(
+            f"the key's name must be printable text of 1 to {_MAX_NAME_CHARS} characters", param="name"
+        )
+    if re.fullmatch(NAME, tenant) is None:
+        raise InvalidRequest(
+            f"tenant {tenant!r} is no name: small letters, digits, - and _, at most 63", param="tenant"
+        )
+
+    with connect.open_database() as (_, database), database.write() as tx:
         key_id, plaintext = keys.create(tx, tenant, name, False)
     if as_json:
         emit_json({"key_id": key_id, "key": plaintext, "tenant": tenant, "name": name})
@@ -51,11 +49,14 @@ def create(
 
 @app.command("list")
 def list_keys(as_json: AsJson = False) -> None:
-    """List the keys, without their secrets."""
+    """List the keys, without their secrets.
+
+    Example: carbonq keys list
+    """
     from carbonq.store import keys
     from carbonq.units import iso
 
-    with _open() as database, database.read() as tx:
+    with connect.open_database() as (_, database), database.read() as tx:
         rows = [
             {
                 "key_id": key.key_id,
@@ -75,12 +76,20 @@ def list_keys(as_json: AsJson = False) -> None:
 
 
 @app.command()
-def revoke(key_id: Annotated[str, typer.Argument(help="The id that `keys list` shows.")]) -> None:
-    """Revoke a key; running APIs refuse it within seconds."""
+def revoke(
+    key_id: Annotated[str, typer.Argument(help="The id that `keys list` shows.")], as_json: AsJson = False
+) -> None:
+    """Revoke a key; running APIs refuse it within seconds.
+
+    Example: carbonq keys revoke key_01m8...
+    """
     from carbonq.store import keys
 
-    with _open() as database, database.write() as tx:
+    with connect.open_database() as (_, database), database.write() as tx:
         is_done = keys.revoke(tx, key_id)
     if not is_done:
         raise NotFound(f"no valid key has the id {key_id!r}; `carbonq keys list` shows them")
-    say(f"{key_id} is revoked")
+    if as_json:
+        emit_json({"key_id": key_id, "is_revoked": True})
+    else:
+        say(f"{key_id} is revoked")

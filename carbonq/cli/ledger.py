@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from carbonq.cli import connect
 from carbonq.cli.output import AsJson, emit_json, emit_pairs, emit_table, say
+from carbonq.clock import ClockKind
 from carbonq.readable import energy, grams
 
 if TYPE_CHECKING:
-    from carbonq.config import Settings
     from carbonq.store.database import Database
 
 app = typer.Typer(no_args_is_help=True, help="The ledger: export it, check an export, sum it up, settle it.")
@@ -23,26 +22,14 @@ Job = Annotated[str | None, typer.Option("--job", help="Only the entries of this
 Tenant = Annotated[str | None, typer.Option("--tenant", help="Only the entries of this tenant.")]
 
 
-@contextmanager
-def _opened() -> Generator[tuple[Settings, Database]]:
-    """Open the database of the settings; its schema must be the code's. Raises ConfigError, StoreUnavailable."""
-    from carbonq import config
-    from carbonq.errors import ConfigError
-    from carbonq.store import schema
-    from carbonq.store.database import Database
+def _check_job(database: Database, job: str | None) -> None:
+    """Raise NotFound for a job that never was: an empty export would look like work without emissions."""
+    from carbonq.store import exports, jobs
 
-    settings = config.load()
-    if settings.database_url is None and not (settings.data_dir / "carbonq.db").exists():
-        raise ConfigError(
-            f"there is no ledger in {settings.data_dir}: run `carbonq up` or `carbonq demo` first, "
-            "or point CARBONQ_DATA_DIR or CARBONQ_DATABASE_URL at one"
-        )
-    database = Database(settings.resolved_database_url)
-    try:
-        schema.require_current(database)
-        yield settings, database
-    finally:
-        database.dispose()
+    if job is None or any(exports.pages(database, exports.Selection(job_id=job))):
+        return
+    with database.read() as tx:
+        jobs.get(tx, job)  # a job without entries yet
 
 
 @app.command("export")
@@ -63,7 +50,8 @@ def export_ledger(
     from carbonq.store import exports
 
     selection = exports.Selection(tenant=tenant, job_id=job, all_revisions=all_revisions)
-    with _opened() as (_, database):
+    with connect.open_database() as (_, database):
+        _check_job(database, job)
         results.write(export.write_csv(exports.pages(database, selection)), output)
 
 
@@ -105,7 +93,7 @@ def summary(
     tenant: Tenant = None,
     product_line: Annotated[str | None, typer.Option(help="Only this product line.")] = None,
     workload: Annotated[str | None, typer.Option(help="Only this workload.")] = None,
-    clock: Annotated[str | None, typer.Option(help="Only entries of this clock: real, accelerated, simulated.")] = None,
+    clock: Annotated[ClockKind | None, typer.Option(help="Only entries of this clock.")] = None,
     as_json: AsJson = False,
 ) -> None:
     """Sum the current entries up: measured apart from estimated, provisional from settled, impact from inventory.
@@ -114,7 +102,8 @@ def summary(
     """
     from carbonq.services import summary as sums
 
-    with _opened() as (_, database):
+    with connect.open_database() as (_, database):
+        _check_job(database, job)
         document = sums.summarize(
             database, tenant=tenant, job_id=job, product_line=product_line, workload=workload, clock=clock
         )
@@ -188,7 +177,7 @@ def settle(as_json: AsJson = False) -> None:
     from carbonq.services.settle import settle as settle_ledger
     from carbonq.store import clocks
 
-    with _opened() as (settings, database):
+    with connect.open_database() as (settings, database):
         with database.read() as tx:
             clock = clocks.get(tx)
         if clock is None:

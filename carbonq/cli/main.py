@@ -5,6 +5,7 @@ Commands live one noun to a file; each imports what it needs when it runs, so th
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from typing import Annotated
@@ -24,6 +25,10 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+#: Errors of files that are the machine's to mend, not defects: full, read-only or forbidden.
+_MACHINE_TROUBLE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 def _show_version(is_wanted: bool) -> None:
@@ -80,6 +85,12 @@ def main() -> None:
     except BrokenPipeError:
         # The reader of our output went away (`carbonq ... | head`); the interpreter must not flush into it again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
+    except OSError as error:
+        if error.errno not in _MACHINE_TROUBLE:
+            raise
+        where = f"{error.filename}: " if error.filename else ""
+        sys.stderr.write(f"carbonq: {where}{error.strerror}; `carbonq doctor` looks the machine over\n")
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)

@@ -17,7 +17,10 @@ def group() -> None:
 
 @app.command()
 def show(as_json: AsJson = False) -> None:
-    """Show the plan in force: each waiting chunk with its region, window, forecast and reason."""
+    """Show the plan in force: each waiting chunk with its region, window, forecast and reason.
+
+    Example: carbonq plan show
+    """
     with connect.open_client() as client:
         plan = client.plan()
     if as_json:

@@ -17,7 +17,10 @@ def group() -> None:
 
 @app.command("list")
 def list_regions(as_json: AsJson = False) -> None:
-    """List the regions with their state, slots and present MOER."""
+    """List the regions with their state, slots and present MOER.
+
+    Example: carbonq regions list
+    """
     with connect.open_client() as client:
         regions = client.regions()
     if as_json:

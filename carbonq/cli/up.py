@@ -19,6 +19,8 @@ def up(
     """Start broker, API, beat, control and region workers and Flower; Ctrl-C stops them in order, twice at once.
 
     A second start resumes: jobs, plan and leases are in the database. `carbonq config show` prints the settings.
+
+    Example: carbonq up
     """
     from carbonq import config
     from carbonq.embedded.stack import Stack

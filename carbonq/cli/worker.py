@@ -25,7 +25,10 @@ class Process(StrEnum):
 
 
 def worker(region: Annotated[str, typer.Option("--region", help="Region whose queues it serves.")]) -> None:
-    """Run the worker of one region until it is stopped (SIGTERM: finish the engine batch and give the rest back)."""
+    """Run the worker of one region until it is stopped (SIGTERM: finish the engine batch and give the rest back).
+
+    Example: carbonq worker --region norcal
+    """
     settings = _settings()
     if region not in settings.regions:
         raise InvalidRequest(f"unknown region {region!r}; known regions: {', '.join(sorted(settings.regions))}")
@@ -33,7 +36,10 @@ def worker(region: Annotated[str, typer.Option("--region", help="Region whose qu
 
 
 def process(name: Annotated[Process, typer.Argument(help="Which process to run.")]) -> None:
-    """Run one of the other processes; `carbonq up` starts them all, a service manager may start them one by one."""
+    """Run one of the other processes; `carbonq up` starts them all, a service manager may start them one by one.
+
+    Example: carbonq process api
+    """
     settings = _settings()
     match name:
         case Process.API:

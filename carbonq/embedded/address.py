@@ -32,16 +32,29 @@ def api_url(settings: Settings) -> str:
     return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
 
 
+def make_folder(data_dir: Path) -> None:
+    """Make the data folder, for this user alone, unless it is there. Raises ConfigError."""
+    try:
+        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except OSError as error:
+        raise _unwritable(data_dir, error) from error
+
+
+def _unwritable(data_dir: Path, error: OSError) -> ConfigError:
+    reason = "it is a file" if isinstance(error, FileExistsError) else error.strerror
+    return ConfigError(f"the data folder {data_dir} cannot be written: {reason}; set CARBONQ_DATA_DIR to another")
+
+
 def lock(data_dir: Path) -> int:
     """Take the data folder for this process and return the lock's handle; close it to give the folder back.
 
     Raises ConfigError when another stack has it or the folder cannot be written.
     """
+    make_folder(data_dir)
     try:
-        data_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         handle = os.open(data_dir / _LOCK_FILE, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     except OSError as error:
-        raise ConfigError(f"CARBONQ_DATA_DIR {data_dir} cannot be written: {error.strerror}") from error
+        raise _unwritable(data_dir, error) from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

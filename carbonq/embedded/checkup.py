@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import platform
 import shutil
 import socket
@@ -44,6 +45,13 @@ class Finding:
     finding: str
 
 
+def check_broker(settings: Settings) -> None:
+    """Raise ConfigError when a broker of the settings does not answer."""
+    for found in _broker(settings):
+        if found.state is State.FAIL:
+            raise ConfigError(found.finding)
+
+
 def run(settings: Settings) -> list[Finding]:
     """Make all checks; a check that raises a carbonq error is a finding too."""
     checks: tuple[tuple[str, Callable[[Settings], Iterator[Finding]]], ...] = (
@@ -77,8 +85,9 @@ def _broker(settings: Settings) -> Iterator[Finding]:
     if settings.broker_url is None:
         yield Finding("broker", State.OK, f"embedded, {broker.find_program()}")
         return
-    parts = urlsplit(settings.broker_url.get_secret_value())
-    where = f"{parts.hostname}:{parts.port or (5672 if parts.scheme.startswith('amqp') else 6379)}"
+    # Of a list of brokers the first is looked at.
+    parts = urlsplit(settings.broker_url.get_secret_value().partition(";")[0])
+    where = f"{parts.hostname or 'localhost'}:{parts.port or (5672 if parts.scheme.startswith('amqp') else 6379)}"
     host, _, port = where.rpartition(":")
     try:
         socket.create_connection((host, int(port)), timeout=3).close()
@@ -102,6 +111,9 @@ def _database(settings: Settings) -> Iterator[Finding]:
     database = Database(settings.resolved_database_url)
     shown = database.engine.url.render_as_string(hide_password=True)
     if _is_absent(database):
+        folder = Path(database.engine.url.database or "").parent
+        if settings.database_url is not None and not folder.is_dir():
+            raise ConfigError(f"the folder {folder} of CARBONQ_DATABASE_URL does not exist; make it or name another")
         yield Finding("database", State.OK, f"{shown} is made at the first `carbonq up`")
         return
     try:
@@ -195,6 +207,10 @@ def _disk(settings: Settings) -> Iterator[Finding]:
     folder = settings.data_dir.resolve()
     while not folder.exists():
         folder = folder.parent
+    if not folder.is_dir():
+        raise ConfigError(f"{folder} is no folder; move it away or set CARBONQ_DATA_DIR to another")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise ConfigError(f"{folder} may not be written to; give this user the right, or set CARBONQ_DATA_DIR")
     free = shutil.disk_usage(folder).free
     state = State.OK if free >= ENOUGH_DISK else State.WARN if free >= ENOUGH_DISK // 10 else State.FAIL
     way_out = "" if state is State.OK else "; make room or move CARBONQ_DATA_DIR"

@@ -21,7 +21,7 @@ from carbonq import config, wiring
 from carbonq.client import Client
 from carbonq.clock import GridClock
 from carbonq.config import Settings
-from carbonq.embedded import address, broker, ports
+from carbonq.embedded import address, broker, checkup, ports
 from carbonq.embedded.supervisor import ProcessSpec, Supervisor
 from carbonq.errors import CarbonqError
 
@@ -101,6 +101,8 @@ class Stack:
                 or SecretStr(_kept_secret(self.data_dir / "flower-password")),
             }
         )
+        if self.settings.broker_url is not None:
+            checkup.check_broker(self.settings)
         # Before any process looks: schema, regions, clock and the local key are made once, here.
         runtime, self.api_key = wiring.prepare(self.settings, clock=self._clock)
         try:

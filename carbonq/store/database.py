@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from sqlalchemy import Connection, Engine, create_engine
-from sqlalchemy.exc import DBAPIError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import DatabaseError, DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from carbonq.errors import StoreUnavailable
@@ -32,7 +32,7 @@ class Database:
     @contextmanager
     def read(self) -> Generator[Tx]:
         """Open a transaction that only looks. Raises StoreUnavailable."""
-        with _translated(), self._engine.connect() as connection, connection.begin():
+        with translated(), self._engine.connect() as connection, connection.begin():
             yield connection
 
     @contextmanager
@@ -41,7 +41,7 @@ class Database:
 
         On SQLite it takes the write lock at once (BEGIN IMMEDIATE).
         """
-        with _translated(), self._writer.connect() as connection, connection.begin():
+        with translated(), self._writer.connect() as connection, connection.begin():
             yield connection
 
     def dispose(self, *, close: bool = True) -> None:
@@ -55,11 +55,18 @@ class Database:
 
 
 @contextmanager
-def _translated() -> Generator[None]:
+def translated() -> Generator[None]:
+    """Turn what a database raises when it cannot serve into StoreUnavailable; defects of ours stay what they are."""
     try:
         yield
     except (OperationalError, InterfaceError, InternalError) as error:  # internal: a transaction that was idle too long
         raise StoreUnavailable(f"the database does not answer: {_reason(error)}") from error
+    except DatabaseError as error:
+        if type(error) is not DatabaseError:  # its subclasses are defects of ours
+            raise
+        raise StoreUnavailable(
+            f"the database cannot be read: {_reason(error)}; put a backup in its place or move it away"
+        ) from error
     except PoolTimeout as error:
         raise StoreUnavailable("all of this process's database connections are in use") from error
 
@@ -68,4 +75,4 @@ def _reason(error: DBAPIError) -> str:
     return str(error.orig).strip().splitlines()[0] if error.orig is not None else str(error)
 
 
-__all__ = ["Database", "Tx"]
+__all__ = ["Database", "Tx", "translated"]

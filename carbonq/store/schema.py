@@ -6,7 +6,7 @@ from sqlalchemy import inspect, text
 
 from carbonq import rooms
 from carbonq.errors import ConfigError
-from carbonq.store.database import Database
+from carbonq.store.database import Database, translated
 
 
 def _revisions() -> list[str]:
@@ -40,7 +40,8 @@ def upgrade(database: Database) -> str:
     config = Config()
     config.set_main_option("script_location", str(rooms.folder("migrations")))
     config.attributes["engine"] = database.engine
-    command.upgrade(config, "head")
+    with translated():
+        command.upgrade(config, "head")
     return head()
 
 

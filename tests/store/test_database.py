@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from typing import Any
+
 import pytest
-from sqlalchemy import select, update
+from sqlalchemy import event, select, update
 
 from carbonq.errors import StoreUnavailable
 from carbonq.store import dialect, schema
@@ -52,4 +55,29 @@ def test_connections_that_are_all_in_use_are_said(postgres_database_url: str) ->
     engine.pool._timeout = 0.01  # type: ignore[attr-defined]
     with database.read(), pytest.raises(StoreUnavailable, match="connections are in use"), database.read():
         pass
+    database.dispose()
+
+
+def test_what_is_no_database_is_said_in_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    path.write_bytes(b"not a database at all" * 100)
+    broken = Database(f"sqlite:///{path}")
+    for look in (schema.current, schema.upgrade):
+        with pytest.raises(StoreUnavailable, match="cannot be read: file is not a database; put a backup"):
+            look(broken)
+    broken.dispose()
+
+
+def test_an_upgrade_that_cannot_write_is_said_in_a_sentence(tmp_path: Path) -> None:
+    path = tmp_path / "x.db"
+    database = Database(f"sqlite:///{path}")
+    schema.current(database)  # makes the file
+
+    @event.listens_for(database.engine, "connect")
+    def fill(connection: Any, _record: Any) -> None:  # pyright: ignore[reportUnusedFunction]
+        connection.execute("PRAGMA max_page_count = 2")
+
+    database.dispose()
+    with pytest.raises(StoreUnavailable, match="database or disk is full"):
+        schema.upgrade(database)
     database.dispose()

@@ -36,8 +36,14 @@ def test_the_address_is_private(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(ConfigError, match=r"CARBONQ_DATA_DIR .*file/x cannot be written"):
+    with pytest.raises(ConfigError, match=r"file/x cannot be written.*CARBONQ_DATA_DIR"):
         address.lock(tmp_path / "file" / "x")
+
+
+def test_a_file_in_the_folders_place_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(ConfigError, match=r"file cannot be written: it is a file; set CARBONQ_DATA_DIR"):
+        address.lock(tmp_path / "file")
 
 
 @pytest.mark.parametrize(

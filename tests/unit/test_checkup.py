@@ -8,6 +8,8 @@ import pytest
 from carbonq import config
 from carbonq.embedded import checkup
 from carbonq.embedded.checkup import Finding, State
+from carbonq.embedded.stack import Stack
+from carbonq.errors import ConfigError
 
 
 def findings(tmp_path: Path, **more: object) -> dict[str, list[Finding]]:
@@ -63,3 +65,25 @@ def test_little_disk_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(checkup.shutil, "disk_usage", lambda _: Usage)
     assert findings(tmp_path)["disk"][0].state is State.FAIL
+
+
+def test_a_data_folder_that_cannot_be_one_is_found(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    found = findings(tmp_path / "file" / "x")["disk"][0]
+    assert found.state is State.FAIL
+    assert "is no folder" in found.finding
+
+
+def test_a_database_in_a_folder_that_is_missing_is_found(tmp_path: Path) -> None:
+    found = findings(tmp_path, database_url=f"sqlite:///{tmp_path}/no/x.db")["database"][0]
+    assert found.state is State.FAIL
+    assert f"{tmp_path}/no of CARBONQ_DATABASE_URL does not exist" in found.finding
+
+
+def test_a_start_needs_the_broker_of_the_settings(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    settings = config.load(data_dir=tmp_path, port=0, flower_port=0, broker_url=f"redis://127.0.0.1:{port}/0")
+    with pytest.raises(ConfigError, match=rf"nothing answers at 127.0.0.1:{port} .*check CARBONQ_BROKER_URL"):
+        Stack(settings, report=lambda _: None).__enter__()
+    assert not (tmp_path / "carbonq.db").exists()

@@ -10,7 +10,7 @@ from typer.testing import CliRunner, Result
 
 from carbonq.cli.ledger import app
 from carbonq.clock import ClockKind, GridClock
-from carbonq.errors import ConfigError, InvalidRequest
+from carbonq.errors import ConfigError, InvalidRequest, NotFound
 from carbonq.store import clocks, schema
 from carbonq.store.database import Database
 from carbonq.units import WINDOW
@@ -101,3 +101,14 @@ def test_without_a_ledger_it_says_where_it_looked(tmp_path: Path, monkeypatch: p
     assert isinstance(failed, ConfigError)
     assert "nowhere" in failed.message
     assert not (tmp_path / "nowhere").exists()
+
+
+def test_an_unknown_job_is_no_empty_ledger(database: Database) -> None:
+    for command in ("export", "summary"):
+        found = run(command, "--job", "job_none")
+        assert isinstance(found.exception, NotFound)
+        assert found.stdout == ""
+
+
+def test_an_unknown_clock_is_a_usage_error(database: Database) -> None:
+    assert run("summary", "--clock", "lunar").exit_code == 2

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from carbonq import config
+from carbonq.errors import ConfigError
 
 
 def test_settings_survive_the_way_through_a_childs_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -41,3 +42,80 @@ def test_isolated_settings_come_from_one_file_alone(monkeypatch: pytest.MonkeyPa
     monkeypatch.setenv("CARBONQ_PORT", "1")
     config.isolate(path)
     assert config.load().port == 7
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("port = 99999", "setting port: Input should be less than or equal to 65535 (it is 99999); set by "),
+        ('[regions.fr]\nzome = "Z"', "setting regions.fr.zome: there is no such setting; did you mean 'zone'?"),
+        ('[zones.Z.marginal]\nsource = "csv"\npaht = "x"', "zones.Z.marginal.paht: there is no such setting; did"),
+        ('[zones.Z.marginal]\nsource = "csv"', 'setting zones.Z.marginal: source = "csv" needs a path'),
+        ('[regions.fr]\nzone = "Z"', "regions.fr.zone 'Z' is not configured under [zones]"),
+        ("lease_s = 10.0", "renew_s (15.0) must be at most half of lease_s (10.0)"),
+    ],
+)
+def test_a_wrong_setting_is_named_with_its_value(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, sentence: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("carbonq.toml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError) as error:
+        config.load()
+    assert sentence in error.value.message
+    assert "Value error" not in error.value.message
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("database_url", "nonsense:secret"),
+        ("database_url", "mysql://secret@x/y"),
+        ("database_url", "sqlite://"),
+        ("database_url", "sqlite:///"),
+        ("database_url", "postgresql://u:secret@h:port/y"),
+        ("broker_url", "secret"),
+        ("broker_url", "memory://secret"),
+        ("broker_url", "redis://:secret@x:99999/0"),
+    ],
+)
+def test_a_url_of_something_else_is_refused_without_being_shown(
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+) -> None:
+    monkeypatch.setenv(f"CARBONQ_{name.upper()}", value)
+    with pytest.raises(ConfigError, match=f"setting {name}: must be a URL that begins with") as error:
+        config.load()
+    assert "secret" not in error.value.message
+
+
+def test_the_urls_people_write_are_taken() -> None:
+    for url in (
+        "sqlite:///x.db",
+        "sqlite:////var/x.db",
+        "postgresql://u:p@h/db",
+        "postgresql:///db?host=/run/postgresql",
+    ):
+        assert config.load(database_url=url).resolved_database_url == url
+    for url in (
+        "redis://h",
+        "rediss://:p@h:6380/1",
+        "amqp://u:p@h:5672//",
+        "redis:///0",
+        "amqp://a:5672;amqp://b:5672",
+    ):
+        assert config.load(broker_url=url).broker_url is not None
+
+
+def test_a_misspelt_variable_is_refused_and_a_foreign_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CARBONQ_SERVICE_HOST", "10.0.0.1")
+    config.load()
+    for wrong, right in (("PROT", "PORT"), ("REGION__FR__SLOTS", "REGIONS"), ("API_KEY_FIEL", "API_KEY_FILE")):
+        monkeypatch.setenv(f"CARBONQ_{wrong}", "1")
+        with pytest.raises(ConfigError, match=f"CARBONQ_{wrong} is no setting; did you mean CARBONQ_{right}"):
+            config.load()
+        monkeypatch.delenv(f"CARBONQ_{wrong}")
+
+
+def test_the_home_folder_may_be_written_as_a_tilde(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert config.load(data_dir="~/data").data_dir == tmp_path / "data"
