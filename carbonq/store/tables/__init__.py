@@ -1,0 +1,39 @@
+"""The schema, as SQLAlchemy Core tables. A new column needs a line here and a migration.
+
+Times named ``machine_*``, ``lease_until``, ``dispatched_at``, ``last_*_at`` and ``recorded_at`` are machine times; all
+others are grid times. Names of states are those of ``carbonq.model``.
+"""
+
+from __future__ import annotations
+
+from carbonq.store.tables.installation import api_keys, clocks, regions, throughputs, workers
+from carbonq.store.tables.ledger import APPEND_ONLY, engine_batches, entries, facts, rates, unsettled
+from carbonq.store.tables.metadata import metadata
+from carbonq.store.tables.planning import baseline_slots, forecasts, observations, placements, plans
+from carbonq.store.tables.work import attempts, chunks, events, items, jobs, segments
+
+__all__ = [
+    "APPEND_ONLY",
+    "api_keys",
+    "attempts",
+    "baseline_slots",
+    "chunks",
+    "clocks",
+    "engine_batches",
+    "entries",
+    "events",
+    "facts",
+    "forecasts",
+    "items",
+    "jobs",
+    "metadata",
+    "observations",
+    "placements",
+    "plans",
+    "rates",
+    "regions",
+    "segments",
+    "throughputs",
+    "unsettled",
+    "workers",
+]

@@ -1,0 +1,79 @@
+"""Tables of the installation: clock, keys, regions, workers, learned throughputs."""
+
+from __future__ import annotations
+
+from sqlalchemy import BigInteger, Boolean, Column, Float, Index, Integer, Table, Text
+
+from carbonq.store.dialect import ExactDecimal, Json, UtcDateTime
+from carbonq.store.tables.metadata import metadata
+
+clocks = Table(
+    "clocks",
+    metadata,
+    Column("clock_id", Integer, primary_key=True),  # always 1
+    Column("kind", Text, nullable=False),
+    Column("factor", Float, nullable=False),
+    Column("machine_epoch", UtcDateTime, nullable=False),
+    Column("grid_epoch", UtcDateTime, nullable=False),
+)
+
+api_keys = Table(
+    "api_keys",
+    metadata,
+    Column("key_id", Text, primary_key=True),
+    Column("tenant", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("key_hash", Text, nullable=False, unique=True),  # hex SHA-256 of the whole key
+    Column("is_local", Boolean, nullable=False),  # made by the embedded stack for this machine only
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime),
+    Column("revoked_at", UtcDateTime),
+)
+
+regions = Table(
+    "regions",
+    metadata,
+    Column("region", Text, primary_key=True),
+    Column("zone", Text, nullable=False),
+    Column("slots", Integer, nullable=False),
+    Column("realtime_slots", Integer, nullable=False),
+    Column("pue", ExactDecimal, nullable=False),
+    Column("pue_source", Text, nullable=False),
+    Column("hardware", Text, nullable=False),
+    Column("latency_ms", Float, nullable=False),
+    Column("ownership", Text, nullable=False),
+    Column("models", Json),
+    Column("embodied_kg", ExactDecimal),
+    Column("life_h", ExactDecimal),
+    Column("state", Text, nullable=False),
+    Column("is_configured", Boolean, nullable=False),  # False once it left the settings; its history stays
+    Column("updated_at", UtcDateTime, nullable=False),
+)
+
+workers = Table(
+    "workers",
+    metadata,
+    Column("worker_id", Text, primary_key=True),
+    Column("region", Text, nullable=False),
+    Column("host", Text, nullable=False),
+    Column("pid", Integer, nullable=False),
+    Column("slots", Integer, nullable=False),
+    Column("started_at", UtcDateTime, nullable=False),
+    Column("last_seen_at", UtcDateTime, nullable=False),
+    Column("last_claimed_at", UtcDateTime),
+    Column("stopped_at", UtcDateTime),
+    Column("software_version", Text, nullable=False),
+    Column("hardware", Text, nullable=False),
+    Index("ix_workers_region_last_seen_at", "region", "last_seen_at"),
+)
+
+throughputs = Table(
+    "throughputs",
+    metadata,
+    Column("model", Text, primary_key=True),
+    Column("hardware", Text, primary_key=True),
+    Column("tokens_per_s", Float, nullable=False),
+    Column("uj_per_token", BigInteger, nullable=False),
+    Column("samples", BigInteger, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+)
