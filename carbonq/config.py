@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import json
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from decimal import Decimal
@@ -33,7 +34,7 @@ from carbonq.errors import ConfigError
 #: Where embedded mode keeps its database, blobs, logs and keys unless told otherwise.
 DEFAULT_DATA_DIR = Path(".carbonq")
 
-#: What a tenant may be called.
+#: What tenants and regions may be called.
 NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 
 
@@ -167,6 +168,8 @@ class Settings(BaseSettings):
         if self.home_region is not None and self.regions and self.home_region not in self.regions:
             raise ValueError(f"home_region {self.home_region!r} is not among the regions {sorted(self.regions)}")
         for name, region in self.regions.items():
+            if re.fullmatch(NAME, name) is None:
+                raise ValueError(f"regions.{name}: a region's name has small letters, digits, - and _, at most 63")
             if region.zone not in self.zones:
                 raise ValueError(f"regions.{name}.zone {region.zone!r} is not configured under [zones]")
         return self

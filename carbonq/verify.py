@@ -558,7 +558,9 @@ def _run(lines: Iterable[str], *, keep: bool) -> Report:
                 checker.report.problems.append(Problem(number, row[0] if row else "", what))
             number = reader.line_num + 1
         return checker.finish()
-    except (csv.Error, UnicodeDecodeError) as error:
+    except UnicodeDecodeError as error:
+        raise NotALedger("it is not UTF-8 text") from error
+    except csv.Error as error:
         raise NotALedger(f"line {reader.line_num}: {error}") from error
 
 

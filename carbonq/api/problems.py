@@ -18,6 +18,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import Response
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
+from starlette.routing import Match
 
 from carbonq.errors import (
     CarbonqError,
@@ -113,9 +114,20 @@ async def _http(request: Request, error: Exception) -> Response:
     if status == 404:
         message, code = f"there is no {path} here; /openapi.json lists what there is", "unknown_route"
     elif status == 405:
-        allowed = (error.headers or {}).get("Allow", "other methods")
+        allowed = ", ".join(sorted(_methods(request)))
         message, code = f"{path} does not take {method}; it takes {allowed}", "method_not_allowed"
+        return problem(status, message, code=code, instance=path, headers={"Allow": allowed})
     return problem(status, message, code=code, instance=path, headers=error.headers)
+
+
+def _methods(request: Request) -> set[str]:
+    """Return what a path takes: each method is a route of its own, and the router names the first one's alone."""
+
+    def is_taken(method: str) -> bool:
+        scope = {**request.scope, "method": method}
+        return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
+
+    return {method for method in ("GET", "POST", "PUT", "PATCH", "DELETE") if is_taken(method)}
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

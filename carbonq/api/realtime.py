@@ -19,7 +19,7 @@ from carbonq.api.auth import Caller
 from carbonq.api.body import read_object
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.dispatcher import Reply
-from carbonq.api.schemas import find_model, names
+from carbonq.api.schemas import find_model, label, names
 from carbonq.errors import InvalidRequest
 from carbonq.model import Endpoint
 
@@ -82,8 +82,7 @@ def _carbon(given: Any, headers: Mapping[str, str]) -> dict[str, Any]:
             )
     values = {name: carbon.get(name) or headers.get(f"x-carbonq-{name.replace('_', '-')}") for name in _CARBON_FIELDS}
     for name in ("product_line", "workload"):
-        if values[name] is not None and not isinstance(values[name], str):
-            raise InvalidRequest(f"carbon.{name} must be a string", param=f"carbon.{name}")
+        values[name] = label(values[name], param=f"carbon.{name}")
     values["regions"] = names(values["regions"], param="carbon.regions")
     return values
 

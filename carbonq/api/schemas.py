@@ -46,6 +46,10 @@ _MAX_NAME = 255
 
 _MAX_METADATA = 16
 
+#: Smallest and largest carbon cap, in grams: the last decimal of the ledger, and a billion tonnes.
+_MIN_GRAMS = Decimal("1e-15")
+_MAX_GRAMS = Decimal("1e15")
+
 
 def parse_deadline(value: Any, now: datetime) -> datetime:
     """Read a span (``6h``, ``90m``, ``2d``) from grid time ``now``, or an ISO 8601 time. Raises InvalidRequest."""
@@ -77,7 +81,8 @@ def find_model(models: Mapping[str, Model], name: Any, endpoint: Endpoint) -> Mo
     """Return the named model, checked against the endpoint. Raises InvalidRequest naming the models that fit."""
     fitting = sorted(model.name for model in models.values() if model.endpoint is endpoint)
     if not isinstance(name, str) or not name:
-        raise InvalidRequest(f"model is missing; models for {endpoint}: {', '.join(fitting) or 'none'}", param="model")
+        state = "is missing" if not name else f"is {name!r}, which is no name"
+        raise InvalidRequest(f"model {state}; models for {endpoint}: {', '.join(fitting) or 'none'}", param="model")
     model = models.get(name)
     if model is None:
         raise InvalidRequest(
@@ -150,8 +155,8 @@ def new_job(
         deadline_at=parse_deadline(values["deadline"], now),
         regions=names(values.get("regions"), param="regions"),
         max_carbon_g=_grams(values.get("max_carbon_g")),
-        product_line=_text(values, "product_line"),
-        workload=_text(values, "workload"),
+        product_line=label(values.get("product_line"), param="product_line"),
+        workload=label(values.get("workload"), param="workload"),
         late_policy=_late_policy(values.get("late_policy")),
         idempotency_key=idempotency_key,
         metadata=_metadata(values.get("metadata")),
@@ -168,7 +173,7 @@ def _endpoint(values: Mapping[str, Any]) -> Endpoint:
         if given not in list(Endpoint):
             raise InvalidRequest(f"endpoint {given!r} is not one of {', '.join(Endpoint)}", param="endpoint")
         return Endpoint(given)
-    if kind not in KINDS:
+    if not isinstance(kind, str) or kind not in KINDS:
         raise InvalidRequest(f"kind {kind!r} is not one of {', '.join(KINDS)}", param="kind")
     return KINDS[kind]
 
@@ -183,13 +188,18 @@ def _grams(value: Any) -> Decimal | None:
         grams = Decimal("NaN")
     if isinstance(value, bool) or not grams.is_finite() or grams <= 0:
         raise InvalidRequest(f"max_carbon_g {value!r} is not a number of grams above 0", param="max_carbon_g")
+    if not _MIN_GRAMS <= grams <= _MAX_GRAMS:
+        raise InvalidRequest(
+            f"max_carbon_g {value!r} is beyond what can be counted; give {_MIN_GRAMS} to {_MAX_GRAMS} grams",
+            param="max_carbon_g",
+        )
     return grams
 
 
-def _text(values: Mapping[str, Any], name: str) -> str | None:
-    value = values.get(name)
-    if value is not None and (not isinstance(value, str) or not 0 < len(value) <= _MAX_NAME):
-        raise InvalidRequest(f"{name} must be a text of 1 to {_MAX_NAME} characters", param=name)
+def label(value: Any, *, param: str) -> str | None:
+    """Return a product line or workload. Raises InvalidRequest."""
+    if value is not None and not (isinstance(value, str) and 0 < len(value) <= _MAX_NAME and value.isprintable()):
+        raise InvalidRequest(f"{param} must be printable text of 1 to {_MAX_NAME} characters", param=param)
     return value
 
 

@@ -46,7 +46,7 @@ class Finding:
 
 
 def check_broker(settings: Settings) -> None:
-    """Raise ConfigError when a broker of the settings does not answer."""
+    """Raise ConfigError when there is no broker: the one of the settings is silent, or no program to embed one."""
     for found in _broker(settings):
         if found.state is State.FAIL:
             raise ConfigError(found.finding)

@@ -101,8 +101,7 @@ class Stack:
                 or SecretStr(_kept_secret(self.data_dir / "flower-password")),
             }
         )
-        if self.settings.broker_url is not None:
-            checkup.check_broker(self.settings)
+        checkup.check_broker(self.settings)
         # Before any process looks: schema, regions, clock and the local key are made once, here.
         runtime, self.api_key = wiring.prepare(self.settings, clock=self._clock)
         try:

@@ -68,6 +68,12 @@ def test_the_frameworks_own_errors_have_our_shape(
     assert response.headers["content-type"] == "application/problem+json"
 
 
+def test_a_refused_method_names_all_that_are_taken(http: httpx.Client) -> None:
+    response = http.delete("/v1/jobs")
+    assert response.json()["detail"] == "/v1/jobs does not take DELETE; it takes GET, POST"
+    assert response.headers["allow"] == "GET, POST"
+
+
 def test_a_defect_of_ours_is_an_answer_too(harness: Harness, http: httpx.Client) -> None:
     harness.tickets.answer = lambda region, payload: {"status_code": 200}  # no usage: the route trips over it
     response = http.post("/v1/embeddings", json={"model": "wordllama-256", "input": "x"})

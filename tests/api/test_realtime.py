@@ -60,7 +60,7 @@ def test_the_carbon_object_and_headers_choose_region_and_labels(harness: Harness
         ("/v1/embeddings", {**EMBED, "carbon": []}, 400, "carbon", "object"),
         ("/v1/embeddings", {**EMBED, "carbon": {"deadline": "6h"}}, 400, "carbon.deadline", "POST /v1/jobs"),
         ("/v1/embeddings", {**EMBED, "carbon": {"regions": ["mars"]}}, 400, "carbon.regions", "known regions: fr, se"),
-        ("/v1/embeddings", {**EMBED, "carbon": {"workload": 3}}, 400, "carbon.workload", "string"),
+        ("/v1/embeddings", {**EMBED, "carbon": {"workload": 3}}, 400, "carbon.workload", "1 to 255"),
     ],
 )
 def test_refusals_name_the_field(  # noqa: PLR0917 - one column of the table each
@@ -70,6 +70,14 @@ def test_refusals_name_the_field(  # noqa: PLR0917 - one column of the table eac
     assert response.status_code == status
     assert response.json()["error"]["param"] == param
     assert words in response.json()["error"]["message"]
+
+
+@pytest.mark.parametrize("value", ["a\0b", "x" * 256, "\n", 5, {"a": 1}])
+def test_a_label_that_no_ledger_could_keep_is_refused(http: httpx.Client, value: Any) -> None:
+    for name in ("product_line", "workload"):
+        response = http.post("/v1/embeddings", json={**EMBED, "carbon": {name: value}})
+        assert response.status_code == 400
+        assert response.json()["error"]["param"] == f"carbon.{name}"
 
 
 def test_a_body_that_is_no_json_or_too_long(http: httpx.Client) -> None:

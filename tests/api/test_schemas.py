@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carbonq.api.schemas import find_model, job_query, names, new_job, parse_deadline
+from carbonq.api.schemas import JOB_FIELDS, find_model, job_query, names, new_job, parse_deadline
 from carbonq.errors import InvalidRequest
 from carbonq.model import Endpoint, LatePolicy, NewJob
 from carbonq.models import BUILTIN
@@ -99,6 +99,12 @@ def test_any_deadline_is_a_time_after_now_or_refused_by_name(value: Any) -> None
         ({"max_carbon_g": 0}, "max_carbon_g", "above 0"),
         ({"max_carbon_g": "NaN"}, "max_carbon_g", "number of grams"),
         ({"max_carbon_g": True}, "max_carbon_g", "number of grams"),
+        ({"max_carbon_g": "1e999999"}, "max_carbon_g", "1E-15 to 1E[+]15 grams"),
+        ({"max_carbon_g": 1e-300}, "max_carbon_g", "1E-15 to 1E[+]15 grams"),
+        ({"model": 5}, "model", "model is 5, which is no name"),
+        ({"endpoint": None, "kind": []}, "kind", "summarize"),
+        ({"endpoint": {}}, "endpoint", "/v1/embeddings"),
+        ({"workload": "a\0b"}, "workload", "printable"),
         ({"product_line": ""}, "product_line", "1 to 255"),
         ({"workload": 7}, "workload", "1 to 255"),
         ({"late_policy": "never"}, "late_policy", "finish_late, expire"),
@@ -133,3 +139,21 @@ def test_names() -> None:
 def test_find_model_names_those_that_fit() -> None:
     with pytest.raises(InvalidRequest, match="none"):
         find_model({}, "x", Endpoint.CHAT)
+
+
+ANY_JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    max_leaves=5,
+)
+
+
+@given(st.sampled_from(sorted(JOB_FIELDS)), ANY_JSON)
+def test_any_value_of_any_field_is_taken_or_refused_by_name(name: str, value: Any) -> None:
+    values = {"model": "wordllama-256", "deadline": "6h", name: value}
+    if name not in {"endpoint", "kind"}:
+        values["kind"] = "embeddings"
+    try:
+        new_job(values, tenant="acme", api_key_id=None, now=NOW, models=BUILTIN, idempotency_key=None)
+    except InvalidRequest as error:
+        assert error.param in {name, "endpoint"}

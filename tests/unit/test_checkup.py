@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from carbonq import config
-from carbonq.embedded import checkup
+from carbonq.embedded import broker, checkup
 from carbonq.embedded.checkup import Finding, State
 from carbonq.embedded.stack import Stack
 from carbonq.errors import ConfigError
@@ -86,4 +86,14 @@ def test_a_start_needs_the_broker_of_the_settings(tmp_path: Path) -> None:
     settings = config.load(data_dir=tmp_path, port=0, flower_port=0, broker_url=f"redis://127.0.0.1:{port}/0")
     with pytest.raises(ConfigError, match=rf"nothing answers at 127.0.0.1:{port} .*check CARBONQ_BROKER_URL"):
         Stack(settings, report=lambda _: None).__enter__()
+    assert not (tmp_path / "carbonq.db").exists()
+
+
+def test_a_start_without_any_broker_program_makes_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> Path:
+        raise ConfigError("no Redis-compatible server was found")
+
+    monkeypatch.setattr(broker, "find_program", none)
+    with pytest.raises(ConfigError, match="no Redis-compatible server was found"):
+        Stack(config.load(data_dir=tmp_path, port=0, flower_port=0), report=lambda _: None).__enter__()
     assert not (tmp_path / "carbonq.db").exists()

@@ -52,6 +52,7 @@ def test_isolated_settings_come_from_one_file_alone(monkeypatch: pytest.MonkeyPa
         ('[zones.Z.marginal]\nsource = "csv"\npaht = "x"', "zones.Z.marginal.paht: there is no such setting; did"),
         ('[zones.Z.marginal]\nsource = "csv"', 'setting zones.Z.marginal: source = "csv" needs a path'),
         ('[regions.fr]\nzone = "Z"', "regions.fr.zone 'Z' is not configured under [zones]"),
+        ('[regions."E ast"]\nzone = "Z"', "regions.E ast: a region's name has small letters"),
         ("lease_s = 10.0", "renew_s (15.0) must be at most half of lease_s (10.0)"),
     ],
 )

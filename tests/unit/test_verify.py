@@ -340,3 +340,10 @@ def test_it_knows_the_export_and_the_methods() -> None:
     assert set(export.COLUMNS) >= verify.REQUIRED
     assert set(verify.ESCAPED) == verify.REQUIRED & export.TEXT_COLUMNS
     assert set(METHODS) == verify.METHODS
+
+
+def test_a_file_that_is_no_text_is_said_to_be_none(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"\xff\xfea\0,\0")
+    with pytest.raises(verify.NotALedger, match="it is not UTF-8 text"):
+        verify.check(str(path))
