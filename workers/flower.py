@@ -7,6 +7,7 @@ import signal
 import sys
 from typing import Any
 
+from tornado.ioloop import PeriodicCallback
 from tornado.options import options
 
 from carbonq import telemetry, wiring
@@ -16,6 +17,9 @@ from carbonq.tickets import make_celery
 
 #: The user name that goes with the password.
 USER = "carbonq"
+
+#: How often the workers are asked for their queues, in milliseconds: Flower itself asks once, before they have started.
+_ASK_MS = 15_000
 
 
 def main(settings: Settings) -> None:
@@ -43,6 +47,7 @@ def main(settings: Settings) -> None:
     server: Any = Flower(capp=make_celery(wiring.broker_url(settings)), options=options, **tornado_settings)
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     server.start_http_server()
+    PeriodicCallback(server.update_workers, _ASK_MS).start()
     try:
         server.start()
     except (KeyboardInterrupt, SystemExit):

@@ -5,11 +5,11 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, BinaryIO
 
 import typer
 
@@ -122,29 +122,31 @@ def file(
     from carbonq import jsonl
 
     _check_output(source, ask)
-    with _open(source) as (lines, size):
-        first, number, rest = _first_line(lines)
+    with _open(source) as given:
+        first, number, rest = _first_line(given.lines)
         facts = jsonl.parse_line(first.removeprefix(b"\xef\xbb\xbf").strip(), number)
         url, named = facts.url, model or facts.model
         if url is None or named is None:
             raise InvalidRequest("the first line must name its url and body.model, or give --model", line=number)
-        _submit(rest, url, named, size, ask)
+        _submit(rest, url, named, given, ask)
 
 
 def _submit_documents(source: str, endpoint: Endpoint, model: str, ask: _Ask, *, fmt: str, column: str | None) -> None:
     from carbonq import jsonl
 
     _check_output(source, ask)
-    with _open(source) as (lines, size):
-        made = jsonl.to_openai_lines(lines, fmt=_format(fmt, source), column=column, endpoint=endpoint, model=model)
-        _submit(made, endpoint.value, model, size, ask)
+    with _open(source) as given:
+        made = jsonl.to_openai_lines(
+            given.lines, fmt=_format(fmt, source), column=column, endpoint=endpoint, model=model
+        )
+        _submit(made, endpoint.value, model, given, ask)
 
 
-def _submit(lines: Iterable[bytes], endpoint: str, model: str, size: int | None, ask: _Ask) -> None:
+def _submit(lines: Iterable[bytes], endpoint: str, model: str, given: _Given, ask: _Ask) -> None:
     with connect.open_client() as client:
-        with bar("sending", total=size, is_bytes=True) as advance:
+        with bar("sending", total=given.size, is_bytes=True) as advance:
             job = client.submit(
-                _counted(lines, advance),
+                _watched(lines, given, advance),
                 endpoint=endpoint,
                 model=model,
                 deadline=ask.deadline,
@@ -179,14 +181,28 @@ def _check_output(source: str, ask: _Ask) -> None:
         raise InvalidRequest(f"cannot write {ask.output}: it is the input; give -o another file")
 
 
-@contextlib.contextmanager
-def _open(source: str) -> Generator[tuple[Iterator[bytes], int | None]]:
-    """Open INPUT for reading line by line; also its size in bytes where it has one. Raises InvalidRequest."""
-    from carbonq import jsonl
+class _Given:
+    """INPUT: its lines, its size in bytes where it has one, and how many bytes were read."""
 
+    def __init__(self, stream: BinaryIO, size: int | None, max_line_bytes: int) -> None:
+        self.size = size
+        self.read = 0
+        self.lines = self._counted(stream, max_line_bytes)
+
+    def _counted(self, stream: BinaryIO, max_line_bytes: int) -> Iterator[bytes]:
+        from carbonq import jsonl
+
+        for line in jsonl.bounded_lines(stream, max_line_bytes=max_line_bytes):
+            self.read += len(line)
+            yield line
+
+
+@contextlib.contextmanager
+def _open(source: str) -> Generator[_Given]:
+    """Open INPUT for reading line by line. Raises InvalidRequest."""
     max_line_bytes = config.load().max_line_bytes
     if source == "-":
-        yield jsonl.bounded_lines(sys.stdin.buffer, max_line_bytes=max_line_bytes), None
+        yield _Given(sys.stdin.buffer, None, max_line_bytes)
         return
     path = Path(source)
     try:
@@ -194,8 +210,7 @@ def _open(source: str) -> Generator[tuple[Iterator[bytes], int | None]]:
     except OSError as error:
         raise InvalidRequest(f"cannot read {source}: {error.strerror}") from error
     with stream:
-        size = os.fstat(stream.fileno()).st_size
-        yield jsonl.bounded_lines(stream, max_line_bytes=max_line_bytes), size or None
+        yield _Given(stream, os.fstat(stream.fileno()).st_size or None, max_line_bytes)
 
 
 def _format(fmt: str, source: str) -> str:
@@ -204,12 +219,12 @@ def _format(fmt: str, source: str) -> str:
     return known.get(Path(source).suffix.lower(), "auto") if fmt == "auto" else fmt
 
 
-def _counted(lines: Iterable[bytes], advance: Any) -> Iterator[bytes]:
-    done = 0
+def _watched(lines: Iterable[bytes], given: _Given, advance: Callable[[int], None]) -> Iterator[bytes]:
+    """Tell how much of INPUT was read; what is sent of it is longer or shorter."""
     for line in lines:
-        done += len(line)
-        advance(done)
+        advance(given.read)
         yield line
+    advance(given.read)
 
 
 def _first_line(lines: Iterator[bytes]) -> tuple[bytes, int, Iterator[bytes]]:

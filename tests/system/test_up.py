@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import httpx
 import psutil
 import pytest
 
@@ -127,6 +128,16 @@ def test_a_whole_life(up: Up, tmp_path: Path) -> None:
     assert found is not None
     secrets = [found.broker_url.split("@")[0].split(":")[-1], (up.data_dir / "api-key").read_text().strip()]
     assert not any(secret in arguments for secret in secrets)
+
+    # Flower knows the queues of workers that started after it.
+    password = (up.data_dir / "flower-password").read_text().strip()
+    queues = {
+        "control",
+        "control.slow",
+        *(f"{kind}.{name}" for kind in ("flexible", "realtime") for name in ("north", "south")),
+    }
+    with httpx.Client(base_url=found.flower_url, auth=("carbonq", password)) as flower:
+        until(lambda: {one["name"] for one in flower.get("/api/queues/length").json()["active_queues"]} == queues)
 
     second = up.run("up")
     assert second.returncode == 1

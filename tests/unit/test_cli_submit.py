@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -192,3 +193,20 @@ def test_jobs_are_listed_shown_and_fetched(server: Server, run: Run) -> None:
     assert run(jobs.app, "watch", "job_1").exit_code == 0
     assert run(jobs.app, "results", "job_1").stdout == '{"custom_id":"a"}\n'
     assert run(jobs.app, "results", "job_1", "--errors").stdout == '{"custom_id":"b"}\n'
+
+
+def test_the_bar_ends_at_the_size_of_the_file(
+    server: Server, documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[int | None, list[int]]] = []
+
+    @contextmanager
+    def bar(label: str, *, total: int | None, is_bytes: bool = False) -> Generator[Callable[[int], None]]:
+        seen.append((total, []))
+        yield seen[-1][1].append
+
+    monkeypatch.setattr(submit, "bar", bar)
+    assert run(submit.app, "embeddings", documents, "--deadline", "6h").exit_code == 0
+    total, done = seen[0]
+    assert total == documents.stat().st_size == done[-1]
+    assert done == sorted(done)
