@@ -26,8 +26,17 @@ _PARALLEL = 2
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
-#: Members of a body that reach llama.cpp as they are; it checks their values.
+#: Members of a body that reach llama.cpp as they are.
 _PASSED = ("frequency_penalty", "presence_penalty", "response_format", "seed", "stop", "temperature", "top_p")
+
+#: Lowest and highest value of each number among them: OpenAI's ranges, and llama.cpp's 32 bits for the seed.
+_RANGES = {
+    "frequency_penalty": (-2, 2),
+    "presence_penalty": (-2, 2),
+    "seed": (0, 2**32 - 1),
+    "temperature": (0, 2),
+    "top_p": (0, 1),
+}
 
 #: Members that would change the answer's shape in a way that is not offered; ignoring them would be a silent lie.
 _REFUSED = ("audio", "functions", "logprobs", "stream", "tools", "top_logprobs")
@@ -140,6 +149,12 @@ class LlamaCppEngine:
         if body.get("n") not in (None, 1):
             raise InvalidRequest(f"n is {body['n']!r}; only 1 is offered", param="n")
         checked: dict[str, Any] = {name: body[name] for name in _PASSED if body.get(name) is not None}
+        for name in checked.keys() & _RANGES.keys():
+            _check_number(name, checked[name])
+        if "stop" in checked and not _is_stop(checked["stop"]):
+            raise InvalidRequest("stop must be a text or a list of up to 4 texts", param="stop")
+        if not isinstance(checked.get("response_format", {}), dict):
+            raise InvalidRequest("response_format must be an object", param="response_format")
         checked.setdefault("temperature", 0)
         checked["messages"] = _messages(body.get("messages"))
         checked["max_tokens"] = self._output_limit(body)
@@ -230,6 +245,19 @@ class _Stream:
         if 400 <= int(error.get("code", 500)) < 500:
             return InvalidRequest(str(error.get("message", "the request is wrong")))
         return EngineError(f"llama.cpp failed: {error.get('message')}", is_retryable=True)
+
+
+def _check_number(name: str, value: object) -> None:
+    low, high = _RANGES[name]
+    kind = (int,) if name == "seed" else (int, float)
+    if not isinstance(value, kind) or isinstance(value, bool) or not low <= value <= high:
+        whole = "whole number" if name == "seed" else "number"
+        raise InvalidRequest(f"{name} is {value!r}; it must be a {whole} from {low} to {high}", param=name)
+
+
+def _is_stop(value: object) -> bool:
+    texts = cast(list[Any], value) if isinstance(value, list) else [value]
+    return 0 < len(texts) <= 4 and all(isinstance(text, str) and text for text in texts)
 
 
 def _messages(given: object) -> list[Any]:
