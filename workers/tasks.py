@@ -30,7 +30,7 @@ def register(app: Celery, site: Site, behind: WriteBehind, stop: threading.Event
     # A doubled ticket of a chunk that runs here would go round and round until the chunk ends.
     running: set[str] = set()
 
-    @app.task(name=RUN_CHUNK, ignore_result=True)
+    @app.task(name=RUN_CHUNK, ignore_result=True, shared=False)
     def run(chunk_id: str) -> None:  # pyright: ignore[reportUnusedFunction]
         if stop.is_set() or chunk_id in running:
             return  # if it was the only one, the dispatcher sends it again
@@ -50,7 +50,7 @@ def register(app: Celery, site: Site, behind: WriteBehind, stop: threading.Event
             running.discard(chunk_id)
             slots.release()
 
-    @app.task(name=REALTIME, ignore_result=False)
+    @app.task(name=REALTIME, ignore_result=False, shared=False)
     def answer(payload: dict[str, Any]) -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
         with telemetry.timed(telemetry.REALTIME_SECONDS, region):
             return realtime.answer(site, payload, behind.put)

@@ -89,7 +89,7 @@ def register(app: Celery, context: Context, queue: str) -> dict[str, Callable[[]
     acts = make(context)
     mine = {name: _single_flight(name, acts[name]) for name, home in sorted(TICK_QUEUES.items()) if home == queue}
     for tick, run in mine.items():
-        app.task(name=tick_task(tick), ignore_result=True)(run)
+        app.task(name=tick_task(tick), ignore_result=True, shared=False)(run)
     return mine
 
 

@@ -25,7 +25,7 @@ def answer_one(url: str) -> threading.Thread:
     """Answer realtime calls of region fr as a region worker does, without the weight of a worker."""
     app = make_celery(url, has_replies=True)
 
-    @app.task(name=REALTIME, ignore_result=False)
+    @app.task(name=REALTIME, ignore_result=False, shared=False)
     def answer(payload: dict[str, object]) -> dict[str, object]:
         return {"echo": payload}
 
