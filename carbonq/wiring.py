@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from carbonq import models as catalogue
 from carbonq.blobs import BlobStore
 from carbonq.clock import Clock, GridClock
-from carbonq.config import RegionSettings, Settings
+from carbonq.config import RegionSettings, Settings, SourceSettings
 from carbonq.engines.protocol import Engine
 from carbonq.errors import ConfigError
 from carbonq.grid.protocol import GridSource
@@ -146,22 +145,21 @@ def make_sources(settings: Settings, clock: Clock) -> dict[tuple[str, Signal], G
     sources: dict[tuple[str, Signal], GridSource] = {}
     for zone in dict.fromkeys(region.zone for region in settings.regions.values()):
         values = settings.zones[zone]
-        for signal, source in ((Signal.MOER, values.marginal), (Signal.AER, values.average)):
-            if source is None:
-                continue
-            sources[(zone, signal)] = _source(zone, signal, source.source, source.path, clock)
+        for signal, given in ((Signal.MOER, values.marginal), (Signal.AER, values.average)):
+            for source in given[:1]:
+                sources[(zone, signal)] = _source(zone, signal, source, clock)
     return sources
 
 
-def _source(zone: str, signal: Signal, kind: str, path: Path | None, clock: Clock) -> GridSource:
-    if kind == "recorded":
+def _source(zone: str, signal: Signal, values: SourceSettings, clock: Clock) -> GridSource:
+    if values.source == "recorded":
         from carbonq.grid.recorded import RecordedSource, shift_for
 
         if signal is not Signal.MOER:
             raise ConfigError(f"zones.{zone}.average: the recorded grid that ships has marginal rates only")
         return RecordedSource(shift_for(clock))
-    from carbonq.grid.csv_file import CsvSource
+    if values.source == "csv":
+        from carbonq.grid.csv_file import CsvSource
 
-    if path is None:
-        raise ConfigError(f'zones.{zone}: source = "csv" needs a path')
-    return CsvSource(path, zone, signal)
+        return CsvSource(values.path, zone, signal)
+    raise ConfigError(f"zones.{zone}: the source {values.source!r} does not exist")

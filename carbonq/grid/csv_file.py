@@ -16,7 +16,7 @@ from pathlib import Path
 
 from carbonq.errors import SignalUnavailable
 from carbonq.model import Signal
-from carbonq.signals import Forecast, Observation
+from carbonq.signals import Forecast, Observation, SourceNote
 from carbonq.units import WINDOW_S, parse_iso, window_at, window_index
 
 _COLUMNS = ("time_utc", "g_per_kwh")
@@ -112,6 +112,17 @@ class CsvSource:
                 )
             )
         return found
+
+    def revisions(self, zone: str, since: datetime, now: datetime) -> Sequence[Observation]:
+        """Return nothing: a file has no times of change."""
+        return ()
+
+    def check(self, zone: str, now: datetime) -> Sequence[SourceNote]:
+        """Return nothing beside what its values show."""
+        return ()
+
+    def close(self) -> None:
+        """Nothing to close."""
 
     def _read(self, zone: str) -> _Table:
         if zone != self._zone:

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Protocol
 
 from carbonq.model import Signal
-from carbonq.signals import Forecast, Observation
+from carbonq.signals import Forecast, Observation, SourceNote
 
 
 class GridSource(Protocol):
@@ -35,5 +35,23 @@ class GridSource(Protocol):
         """Return what is published by grid time ``now`` for windows in ``[start, end)``, oldest first."""
         ...
 
+    def revisions(self, zone: str, since: datetime, now: datetime) -> Sequence[Observation]:
+        """Return observations of any window that the provider changed at or after ``since``; empty if it cannot say.
 
-__all__ = ["Forecast", "GridSource", "Observation"]
+        Where it cannot, the windows that a refresh asks for again are all that is corrected.
+        """
+        ...
+
+    def check(self, zone: str, now: datetime) -> Sequence[SourceNote]:
+        """Look the source over as ``carbonq doctor`` does: account, entitlement, zone, plausibility of values.
+
+        Never raises SignalUnavailable: that is a note too.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give up connections; those shared with other sources stay until the last one closes."""
+        ...
+
+
+__all__ = ["Forecast", "GridSource", "Observation", "SourceNote"]

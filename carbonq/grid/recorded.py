@@ -24,7 +24,7 @@ from carbonq.errors import SignalUnavailable
 from carbonq.model import Signal
 from carbonq.plan.forecaster import Series
 from carbonq.plan.replay import Recorded
-from carbonq.signals import Forecast, Observation
+from carbonq.signals import Forecast, Observation, SourceNote
 from carbonq.units import WINDOW, WINDOW_S, parse_iso, window_at, window_index
 
 SOURCE = "recorded-demo"
@@ -185,6 +185,17 @@ class RecordedSource:
                 )
             )
         return found
+
+    def revisions(self, zone: str, since: datetime, now: datetime) -> Sequence[Observation]:
+        """Return nothing: recorded days do not change."""
+        return ()
+
+    def check(self, zone: str, now: datetime) -> Sequence[SourceNote]:
+        """Return nothing beside what its values show."""
+        return ()
+
+    def close(self) -> None:
+        """Nothing to close."""
 
     def _place(self, window: int) -> int | None:
         place = window - self._days.first_window

@@ -49,8 +49,11 @@ def test_isolated_settings_come_from_one_file_alone(monkeypatch: pytest.MonkeyPa
     [
         ("port = 99999", "setting port: Input should be less than or equal to 65535 (it is 99999); set by "),
         ('[regions.fr]\nzome = "Z"', "setting regions.fr.zome: there is no such setting; did you mean 'zone'?"),
-        ('[zones.Z.marginal]\nsource = "csv"\npaht = "x"', "zones.Z.marginal.paht: there is no such setting; did"),
-        ('[zones.Z.marginal]\nsource = "csv"', 'setting zones.Z.marginal: source = "csv" needs a path'),
+        (
+            '[zones.Z.marginal]\nsource = "csv"\npaht = "x"',
+            "zones.Z.marginal.0.paht: there is no such setting; did you mean 'path'",
+        ),
+        ('[zones.Z.marginal]\nsource = "csv"', "setting zones.Z.marginal.0.path: Field required; set by "),
         ('[regions.fr]\nzone = "Z"', "regions.fr.zone 'Z' is not configured under [zones]"),
         ('[regions."E ast"]\nzone = "Z"', "regions.E ast: a region's name has small letters"),
         ("lease_s = 10.0", "renew_s (15.0) must be at most half of lease_s (10.0)"),

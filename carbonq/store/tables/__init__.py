@@ -6,7 +6,15 @@ others are grid times. Names of states are those of ``carbonq.model``.
 
 from __future__ import annotations
 
-from carbonq.store.tables.installation import api_keys, clocks, regions, throughputs, workers
+from carbonq.store.tables.installation import (
+    api_keys,
+    clocks,
+    installation,
+    regions,
+    schema_floor,
+    throughputs,
+    workers,
+)
 from carbonq.store.tables.ledger import APPEND_ONLY, engine_batches, entries, facts, rates, unsettled
 from carbonq.store.tables.metadata import metadata
 from carbonq.store.tables.planning import baseline_slots, forecasts, observations, placements, plans
@@ -24,6 +32,7 @@ __all__ = [
     "events",
     "facts",
     "forecasts",
+    "installation",
     "items",
     "jobs",
     "metadata",
@@ -32,6 +41,7 @@ __all__ = [
     "plans",
     "rates",
     "regions",
+    "schema_floor",
     "segments",
     "throughputs",
     "unsettled",

@@ -17,6 +17,23 @@ clocks = Table(
     Column("grid_epoch", UtcDateTime, nullable=False),
 )
 
+installation = Table(  # what all processes of the installation must agree on; compared when a worker registers
+    "installation",
+    metadata,
+    Column("installation_id", Integer, primary_key=True),  # always 1
+    Column("settings", Json, nullable=False),  # regions, zones, models and the like; no secrets, no paths of a host
+    Column("settings_digest", Text, nullable=False),
+    Column("software_version", Text, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
+)
+
+schema_floor = Table(  # the oldest schema revision whose code still runs on this database; migrations write it
+    "schema_floor",
+    metadata,
+    Column("floor_id", Integer, primary_key=True),  # always 1
+    Column("revision", Text, nullable=False),
+)
+
 api_keys = Table(
     "api_keys",
     metadata,
@@ -64,6 +81,9 @@ workers = Table(
     Column("stopped_at", UtcDateTime),
     Column("software_version", Text, nullable=False),
     Column("hardware", Text, nullable=False),
+    Column("settings_digest", Text),
+    Column("clock_offset_s", Float),  # the host's clock minus the database's when it registered
+    Column("gpus", Json),
     Index("ix_workers_region_last_seen_at", "region", "last_seen_at"),
 )
 

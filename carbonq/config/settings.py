@@ -1,0 +1,140 @@
+"""All settings of an installation, flat ones here, tables in the files beside."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+from urllib.parse import urlsplit
+
+from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
+
+from carbonq.config.grid import AccountsSettings, ZoneSettings
+from carbonq.config.models import ModelSettings
+from carbonq.config.origins import SecretFiles, TomlFile
+from carbonq.config.regions import RegionSettings
+from carbonq.config.strict import NAME
+
+#: Where embedded mode keeps its database, blobs, logs and keys unless told otherwise.
+DEFAULT_DATA_DIR = Path(".carbonq")
+
+
+#: How the URLs of database and broker begin.
+_URL_SCHEMES = {
+    "database_url": ("sqlite:///", "postgresql://", "postgres://", "postgresql+psycopg://"),
+    "broker_url": ("redis://", "rediss://", "amqp://", "amqps://"),
+}
+
+
+class Settings(BaseSettings):
+    """All settings of one installation."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="CARBONQ_", env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
+    )
+
+    data_dir: Path = Field(DEFAULT_DATA_DIR, description="Folder of database, blobs, spool and logs.")
+    database_url: SecretStr | None = Field(None, description="sqlite:///FILE or postgresql://...; unset: SQLite.")
+    broker_url: SecretStr | None = Field(
+        None, description="redis://... or amqp://...; unset: an embedded Redis server is started by `carbonq up`."
+    )
+    host: str = Field("127.0.0.1", description="Address the API binds; any but loopback needs an API key.")
+    port: int = Field(8750, ge=0, le=65535, description="Port of the API; 0: any free one.")
+    flower_port: int = Field(5555, ge=0, le=65535, description="Port of Flower on loopback; 0: any free one.")
+    flower_password: SecretStr | None = Field(None, description="Flower's password (user carbonq); unset: made.")
+    api_key: SecretStr | None = Field(None, description="The key that CLI and client send; also accepted by the API.")
+    api_url: str | None = Field(
+        None, description="Where the CLI finds the API; unset: as the stack of data_dir says, else http://host:port."
+    )
+    tenant: str = Field("default", pattern=NAME, description="Tenant of the local key.")
+    home_region: str | None = Field(None, description="Where work would run without carbonq; unset: the first region.")
+    zones: dict[str, ZoneSettings] = Field(default_factory=dict, description="Grid zones and their sources.")
+    accounts: AccountsSettings = Field(
+        default_factory=AccountsSettings, description="Accounts at providers of rates; secrets."
+    )
+    regions: dict[str, RegionSettings] = Field(default_factory=dict, description="Regions; none: two on the demo grid.")
+    models: dict[str, ModelSettings] = Field(default_factory=dict, description="Models beside the two built-in ones.")
+
+    lease_s: float = Field(60.0, gt=0, description="Machine seconds a worker may be silent before its chunk is taken.")
+    renew_s: float = Field(15.0, gt=0, description="Machine seconds between lease renewals; below lease_s / 2.")
+    redispatch_after_s: float = Field(10.0, gt=0, description="Machine seconds until an unclaimed ticket is resent.")
+    max_attempts: int = Field(4, ge=1, description="Counted attempts before a chunk is cut in two or its item fails.")
+    max_chunk_items: int = Field(10_000, ge=1, le=50_000, description="Most items in one chunk.")
+    chunk_fill: float = Field(0.6, gt=0, le=1, description="Share of a window one chunk may take by estimate.")
+    chunk_wait_s: float = Field(0.0, ge=0, description="Machine seconds small jobs wait to share chunks with others.")
+    isolate_tenants: bool = Field(False, description="Never put items of two tenants into one chunk.")
+    checkpoint_items: int = Field(2_000, ge=1, le=20_000, description="Most items in one checkpoint transaction.")
+    checkpoint_s: float = Field(15.0, gt=0, description="Most machine seconds between checkpoints of a chunk.")
+    replan_margin: float = Field(0.03, ge=0, lt=1, description="Relative gain below which a placement is not moved.")
+    settle_after_s: float = Field(0.0, ge=0, description="Grid seconds after a window's end before a rate may settle.")
+    max_stale_s: float = Field(7200.0, gt=0, description="Grid seconds after which a zone's signal counts as down.")
+    worker_alive_s: float = Field(15.0, gt=0, description="Machine seconds of silence before a worker is gone.")
+    max_input_bytes: int = Field(200 * 1024 * 1024, ge=1, description="Largest input of one job, in bytes.")
+    max_items: int = Field(50_000, ge=1, description="Most items in one job.")
+    max_line_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Longest input line, in bytes.")
+    realtime_timeout_s: float = Field(30.0, gt=0, description="Machine seconds a realtime caller waits at most.")
+    realtime_queue_limit: int = Field(64, ge=1, description="Realtime calls in flight per API process before 429.")
+    log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Level of the log files.")
+
+    @field_validator("data_dir")
+    @classmethod
+    def _expand(cls, value: Path) -> Path:
+        return value.expanduser()
+
+    @field_validator("database_url", "broker_url")
+    @classmethod
+    def _check_url(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        schemes = _URL_SCHEMES[info.field_name or ""]
+        if value is not None and not _is_url(value.get_secret_value(), schemes):
+            # The value is not shown: it may hold a password.
+            raise ValueError(f"must be a URL that begins with {' or '.join(schemes)}")
+        return value
+
+    @model_validator(mode="after")
+    def _check(self) -> Settings:
+        if self.renew_s * 2 > self.lease_s:
+            raise ValueError(f"renew_s ({self.renew_s}) must be at most half of lease_s ({self.lease_s})")
+        if self.home_region is not None and self.regions and self.home_region not in self.regions:
+            raise ValueError(f"home_region {self.home_region!r} is not among the regions {sorted(self.regions)}")
+        for name, region in self.regions.items():
+            if re.fullmatch(NAME, name) is None:
+                raise ValueError(f"regions.{name}: a region's name has small letters, digits, - and _, at most 63")
+            if region.zone not in self.zones:
+                raise ValueError(f"regions.{name}.zone {region.zone!r} is not configured under [zones]")
+        return self
+
+    @property
+    def resolved_database_url(self) -> str:
+        """The database URL in force."""
+        if self.database_url is not None:
+            return self.database_url.get_secret_value()
+        return f"sqlite:///{self.data_dir.resolve() / 'carbonq.db'}"
+
+    @property
+    def first_region(self) -> str:
+        """The home region in force."""
+        return self.home_region or next(iter(self.regions))
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Put ``*_FILE`` secrets and the TOML file after the environment; no dotenv."""
+        return (init_settings, env_settings, SecretFiles(settings_cls), TomlFile(settings_cls))
+
+
+def _is_url(value: str, schemes: Sequence[str]) -> bool:
+    if not value.startswith(tuple(schemes)):
+        return False
+    try:
+        # Reading the port checks it; a list of brokers is split first. A SQLite file has a name: memory is not shared.
+        return all(urlsplit(one).port != 0 for one in value.split(";")) and value != "sqlite:///"
+    except ValueError:
+        return False
