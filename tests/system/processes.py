@@ -45,6 +45,12 @@ def until(condition: Callable[[], Any], timeout_s: float, what: str) -> Any:
     raise AssertionError(f"no {what} within {timeout_s} s")
 
 
+def _is_stopped(pid: int) -> bool:
+    """Say whether every thread of a process has stopped (Linux)."""
+    states = [path.read_text().rpartition(")")[2].split()[0] for path in Path(f"/proc/{pid}/task").glob("*/stat")]
+    return bool(states) and set(states) == {"T"}
+
+
 @contextmanager
 def redis_server() -> Iterator[str]:
     """A redis-server of its own on a free port; gives its URL."""
@@ -108,6 +114,8 @@ class Installation:
 
         def is_free() -> bool:
             process.send_signal(signal.SIGSTOP)
+            # A stop takes a moment to reach every thread; one that still runs could take the lock after the look.
+            until(lambda: _is_stopped(process.pid), 5, "stopped process")
             with closing(sqlite3.connect(path, timeout=0.3, isolation_level=None)) as connection:
                 try:
                     connection.execute("BEGIN IMMEDIATE")
