@@ -6,9 +6,7 @@ from typing import Any
 
 import orjson
 import typer
-from pydantic import SecretStr
 
-from carbonq import config
 from carbonq.cli.output import AsJson, emit_json, emit_table
 
 app = typer.Typer(no_args_is_help=True, help="The settings.")
@@ -27,6 +25,10 @@ def show(as_json: AsJson = False) -> None:
 
     Example: carbonq config show
     """
+    from pydantic import SecretStr
+
+    from carbonq import config
+
     settings = config.load()
     values: dict[str, Any] = settings.model_dump(mode="json")
     rows: list[dict[str, Any]] = []

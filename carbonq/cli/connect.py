@@ -6,13 +6,11 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from carbonq import config
-from carbonq.client import Client
-from carbonq.config import Settings
-from carbonq.embedded import address
 from carbonq.errors import ConfigError
 
 if TYPE_CHECKING:
+    from carbonq.client import Client
+    from carbonq.config import Settings
     from carbonq.store.database import Database
 
 
@@ -21,6 +19,9 @@ def open_client() -> Client:
 
     Raises ConfigError for bad settings; nothing is sent yet.
     """
+    from carbonq import config
+    from carbonq.client import Client
+
     settings = config.load()
     return Client(find_url(settings), find_key(settings))
 
@@ -28,6 +29,7 @@ def open_client() -> Client:
 @contextmanager
 def open_database() -> Generator[tuple[Settings, Database]]:
     """Open the database of the settings; its schema must be the code's. Raises ConfigError, StoreUnavailable."""
+    from carbonq import config
     from carbonq.store import schema
     from carbonq.store.database import Database
 
@@ -47,6 +49,8 @@ def open_database() -> Generator[tuple[Settings, Database]]:
 
 def find_url(settings: Settings) -> str:
     """Return the URL of the API."""
+    from carbonq.embedded import address
+
     if settings.api_url is not None:
         return settings.api_url
     found = address.running(settings.data_dir)

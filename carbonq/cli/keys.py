@@ -9,7 +9,6 @@ import typer
 
 from carbonq.cli import connect
 from carbonq.cli.output import AsJson, emit_json, emit_table, say
-from carbonq.config import NAME
 from carbonq.errors import InvalidRequest, NotFound
 
 app = typer.Typer(no_args_is_help=True, help="API keys.")
@@ -27,6 +26,7 @@ def create(
 
     Example: carbonq keys create "nightly batch" --tenant research
     """
+    from carbonq.config import NAME
     from carbonq.store import keys
 
     if not name.strip() or not name.isprintable() or len(name) > _MAX_NAME_CHARS:

@@ -6,14 +6,16 @@ import os
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import typer
 
 from carbonq.cli.output import bar, say
-from carbonq.client import Client
 from carbonq.errors import InvalidRequest
 from carbonq.readable import energy, grams
+
+if TYPE_CHECKING:
+    from carbonq.client import Client
 
 Json = dict[str, Any]
 

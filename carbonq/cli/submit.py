@@ -13,7 +13,6 @@ from typing import Annotated, BinaryIO
 
 import typer
 
-from carbonq import config
 from carbonq.cli import connect, results
 from carbonq.cli.output import AsJson, bar, emit_json, say
 from carbonq.errors import InvalidRequest
@@ -200,6 +199,8 @@ class _Given:
 @contextlib.contextmanager
 def _open(source: str) -> Generator[_Given]:
     """Open INPUT for reading line by line. Raises InvalidRequest."""
+    from carbonq import config
+
     max_line_bytes = config.load().max_line_bytes
     if source == "-":
         yield _Given(sys.stdin.buffer, None, max_line_bytes)

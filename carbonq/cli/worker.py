@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
-from pydantic import SecretStr
 
-from carbonq import config, rooms
-from carbonq.config import Settings
-from carbonq.embedded import address
+from carbonq import rooms
 from carbonq.errors import ConfigError, InvalidRequest
+
+if TYPE_CHECKING:
+    from carbonq.config import Settings
 
 
 class Process(StrEnum):
@@ -58,6 +58,11 @@ def process(name: Annotated[Process, typer.Argument(help="Which process to run."
 
 def _settings() -> Settings:
     """Return the settings, with the broker of the stack that runs on the data folder where none is configured."""
+    from pydantic import SecretStr
+
+    from carbonq import config
+    from carbonq.embedded import address
+
     settings = config.load()
     if settings.broker_url is not None:
         return settings
