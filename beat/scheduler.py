@@ -11,6 +11,8 @@ from typing import Any
 
 from celery.beat import ScheduleEntry, Scheduler, SchedulingError
 
+from carbonq.liveness import SignOfLife
+
 logger = logging.getLogger(__name__)
 
 
@@ -19,6 +21,8 @@ class TickScheduler(Scheduler):
 
     #: None lets ``send_task`` take a producer from the pool.
     producer: Any = None
+    #: Touched at each tick that was sent; Celery makes the scheduler itself, so this cannot be an argument.
+    alive: SignOfLife | None = None
     _is_away = False
 
     def apply_entry(self, entry: ScheduleEntry, producer: Any = None) -> None:
@@ -33,3 +37,11 @@ class TickScheduler(Scheduler):
             if self._is_away:
                 logger.warning("the broker answers again")
             self._is_away = False
+            if self.alive is not None:
+                self.alive.touch()
+
+    def close(self) -> None:
+        """End in order: no sign of life is left behind."""
+        super().close()
+        if self.alive is not None:
+            self.alive.close()

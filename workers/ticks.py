@@ -84,16 +84,23 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
     }
 
 
-def register(app: Celery, context: Context, queue: str) -> dict[str, Callable[[], None]]:
-    """Make the ticks of one control queue known to its worker; also return them, to be run once at the start."""
+def register(
+    app: Celery, context: Context, queue: str, alive: Callable[[], None] = lambda: None
+) -> dict[str, Callable[[], None]]:
+    """Make the ticks of one control queue known to its worker; also return them, to be run once at the start.
+
+    ``alive`` is called after each tick that ran to its end, well or not.
+    """
     acts = make(context)
-    mine = {name: _single_flight(name, acts[name]) for name, home in sorted(TICK_QUEUES.items()) if home == queue}
+    mine = {
+        name: _single_flight(name, acts[name], alive) for name, home in sorted(TICK_QUEUES.items()) if home == queue
+    }
     for tick, run in mine.items():
         app.task(name=tick_task(tick), ignore_result=True, shared=False)(run)
     return mine
 
 
-def _single_flight(tick: str, act: Callable[[], object]) -> Callable[[], None]:
+def _single_flight(tick: str, act: Callable[[], object], alive: Callable[[], None]) -> Callable[[], None]:
     lock = threading.Lock()
 
     def run() -> None:
@@ -111,6 +118,7 @@ def _single_flight(tick: str, act: Callable[[], object]) -> Callable[[], None]:
             logger.exception("tick %s failed", tick)
         finally:
             lock.release()
+        alive()
 
     run.__name__ = tick
     return run

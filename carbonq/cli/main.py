@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from carbonq import __version__
-from carbonq.cli import bench, config, db, demo, doctor, jobs, keys, ledger, plan, regions, submit, up, worker
+from carbonq.cli import bench, config, db, demo, doctor, health, jobs, keys, ledger, plan, regions, submit, up, worker
 from carbonq.errors import CarbonqError, Infeasible, InvalidRequest
 
 app = typer.Typer(
@@ -58,6 +58,7 @@ app.add_typer(db.app, name="db")
 app.add_typer(config.app, name="config")
 app.add_typer(bench.app, name="bench")
 app.command("doctor")(doctor.doctor)
+app.command("health")(health.health)
 app.command("worker")(worker.worker)
 app.command("process")(worker.process)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+import sys
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -29,6 +31,7 @@ def worker(region: Annotated[str, typer.Option("--region", help="Region whose qu
 
     Example: carbonq worker --region norcal
     """
+    _end_in_order()
     settings = _settings()
     if region not in settings.regions:
         raise InvalidRequest(f"unknown region {region!r}; known regions: {', '.join(sorted(settings.regions))}")
@@ -40,6 +43,7 @@ def process(name: Annotated[Process, typer.Argument(help="Which process to run."
 
     Example: carbonq process api
     """
+    _end_in_order()
     settings = _settings()
     match name:
         case Process.API:
@@ -54,6 +58,15 @@ def process(name: Annotated[Process, typer.Argument(help="Which process to run."
             rooms.load("beat", "process").main(settings)
         case Process.FLOWER:
             rooms.load("workers", "flower").main(settings)
+
+
+def _end_in_order() -> None:
+    """Make SIGTERM end the process with status 0 from its first moment on.
+
+    The servers put handlers of their own in place later. Without this, SIGTERM does nothing to a container's first
+    process while it starts, and uvicorn ends by the signal that it has handled.
+    """
+    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
 
 
 def _settings() -> Settings:

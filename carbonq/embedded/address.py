@@ -28,8 +28,18 @@ class Address:
 
 def api_url(settings: Settings) -> str:
     """Return the URL at which this machine reaches the API of these settings."""
-    host = settings.host if settings.host not in {"0.0.0.0", "::", ""} else LOOPBACK
-    return f"http://[{host}]:{settings.port}" if ":" in host else f"http://{host}:{settings.port}"
+    return _url(settings.host, settings.port)
+
+
+def flower_url(settings: Settings) -> str:
+    """Return the URL at which this machine reaches Flower of these settings."""
+    return _url(settings.flower_host, settings.flower_port)
+
+
+def _url(host: str, port: int) -> str:
+    if host in {"0.0.0.0", "::", ""}:
+        host = LOOPBACK
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def make_folder(data_dir: Path) -> None:
