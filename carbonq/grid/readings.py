@@ -26,8 +26,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal, InvalidOperation
+from typing import cast
 
-from carbonq.errors import SignalUnavailable
+from carbonq.errors import ConfigError, SignalUnavailable
 from carbonq.grid.replies import Json, shown
 from carbonq.model import Signal
 from carbonq.signals import Forecast, NoteLevel, Observation, SourceNote
@@ -163,6 +164,35 @@ def time_of(value: Json, where: str, row: int, field: str) -> datetime:
     except (ValueError, OverflowError) as error:
         text = shown(str(error))
         raise SignalUnavailable(f"{where}: {field} of row {row + 1} is no time with a zone: {text}") from error
+
+
+def object_of(value: Json, where: str) -> Mapping[str, Json]:
+    """Return a JSON object as such. Raises SignalUnavailable."""
+    if not isinstance(value, dict):
+        raise SignalUnavailable(f"{where} is {_kind(value)}, not an object; has the API changed?")
+    return cast("Mapping[str, Json]", value)
+
+
+def list_of(value: Json, where: str) -> Sequence[Json]:
+    """Return a JSON array as such. Raises SignalUnavailable."""
+    if not isinstance(value, list):
+        raise SignalUnavailable(f"{where} is {_kind(value)}, not a list; has the API changed?")
+    return cast("Sequence[Json]", value)
+
+
+def _kind(value: Json) -> str:
+    if value is None:
+        return "missing"
+    return "an object" if isinstance(value, dict) else "a list" if isinstance(value, list) else shown(repr(value))
+
+
+def refuse_index(url: str) -> None:
+    """Refuse an address that gives percentiles whatever unit it is said to have. Raises ConfigError."""
+    if "signal-index" in url or "/forecast/index" in url:
+        raise ConfigError(
+            f"{url} is WattTime's signal index, a percentile of the coming day: it cannot be compared between zones or "
+            "multiplied by energy. Use the source watttime, which reads absolute rates (co2_moer)"
+        )
 
 
 @dataclass(frozen=True, slots=True)
