@@ -27,6 +27,7 @@ from sqlalchemy import (
     text,
     type_coerce,
 )
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.engine import Dialect, Engine, make_url
 from sqlalchemy.types import TypeDecorator, TypeEngine
@@ -135,6 +136,15 @@ def machine_now(tx: Connection) -> datetime:
     return parse_iso(stamp + "+00:00")
 
 
+def serialise(tx: Connection, what: str) -> None:
+    """Wait until no other transaction works on the same ``what``, and keep others waiting until this one ends.
+
+    For what must not be read and then written by two at once where there is no row to lock. SQLite has one writer.
+    """
+    if tx.dialect.name == "postgresql":
+        tx.execute(text("SELECT pg_advisory_xact_lock(hashtextextended(:what, 0))"), {"what": f"carbonq {what}"})
+
+
 def skip_locked(tx: Connection) -> bool:
     """Say whether ``SELECT ... FOR UPDATE SKIP LOCKED`` exists; SQLite has one writer and does not need it."""
     return tx.dialect.name == "postgresql"
@@ -162,6 +172,16 @@ def insert_columns(tx: Connection, table: Table, values: Mapping[str, Sequence[A
     rows = list(zip(*values.values(), strict=True))
     if rows:
         tx.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", rows)
+
+
+def insert_new(tx: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> int:
+    """Insert the rows whose keys are new and return how many that were; what another process just stored is left."""
+    if not rows:
+        return 0
+    insert = postgresql.insert if tx.dialect.name == "postgresql" else sqlite.insert
+    # Bound on execution and not by .values(): that cannot name a column that is called like its own keyword.
+    statement = insert(table).on_conflict_do_nothing().returning(*table.primary_key.columns)
+    return sum(len(tx.execute(statement, list(some)).all()) for some in batches(rows, len(table.columns)))
 
 
 def is_any_of(tx: Connection, column: ColumnElement[Any], values: Sequence[int] | Sequence[str]) -> ColumnElement[bool]:

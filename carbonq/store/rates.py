@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections import defaultdict
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -12,6 +13,7 @@ from sqlalchemy import Row, and_, func, select
 
 from carbonq.model import Rate, RateKind, Signal
 from carbonq.ratebook import make_rate
+from carbonq.store import packing
 from carbonq.store.database import Tx
 from carbonq.store.tables import forecasts, observations
 
@@ -73,11 +75,22 @@ def foretold(tx: Tx, zones: Collection[str], span: Span, *, now: datetime) -> li
     For steps that are over that is the last forecast made while they were not.
     """
     found: dict[tuple[str, str, str, datetime], Rate] = {}
+    known: defaultdict[tuple[str, str, str], set[datetime]] = defaultdict(set)
     for row in _issues(tx, zones, span, now):
-        for window_at, value in _steps(row, span):
-            key = (row.zone, row.signal, row.source, window_at)
-            if key not in found:
-                found[key] = _foretold_rate(row, window_at, value)
+        have = known[row.zone, row.signal, row.source]
+        step = _step(row)
+        first, last = max(0, (span.start - row.start_at) // step), -((row.start_at - span.end) // step)
+        times = [row.start_at + index * step for index in range(first, max(first, last))]
+        # Newer issues say all there is to say of most windows: unpack only what they leave open.
+        open_at = [index for index, at in enumerate(times, start=first) if at not in have]
+        if not open_at:
+            continue
+        values = packing.unpack(row.packed, open_at[0], open_at[-1] + 1)
+        for index, value in enumerate(values, start=open_at[0]):
+            window_at = times[index - first]
+            if value is not None and window_at not in have:
+                have.add(window_at)
+                found[row.zone, row.signal, row.source, window_at] = _foretold_rate(row, window_at, value)
     return list(found.values())
 
 
@@ -92,25 +105,14 @@ def _issues(tx: Tx, zones: Collection[str], span: Span, now: datetime) -> list[R
     )
     is_newest = and_(*(column == newest.c[column.name] for column in (*key, forecasts.c.issued_at)))
     is_recent = forecasts.c.issued_at.between(span.start - MAX_STEP, now)
-    everything = select(forecasts, forecasts.c["values"].label("foretold"))
-    rows = list(tx.execute(everything.join(newest, is_newest)))
+    rows = list(tx.execute(select(forecasts).join(newest, is_newest)))
     seen = {row.forecast_id for row in rows}
     rows += (
         row
-        for row in tx.execute(everything.where(forecasts.c.zone.in_(zones), is_recent))
+        for row in tx.execute(select(forecasts).where(forecasts.c.zone.in_(zones), is_recent))
         if row.forecast_id not in seen
     )
     return sorted(rows, key=lambda row: row.issued_at, reverse=True)
-
-
-def _steps(row: Row[Any], span: Span) -> Iterator[tuple[datetime, Decimal]]:
-    step = _step(row)
-    for index in range(max(0, (span.start - row.start_at) // step), len(row.foretold)):
-        window_at = row.start_at + index * step
-        if window_at >= span.end:
-            return
-        if row.foretold[index] is not None:
-            yield window_at, Decimal(row.foretold[index])
 
 
 def _foretold_rate(row: Row[Any], window_at: datetime, value: Decimal) -> Rate:

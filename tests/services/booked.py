@@ -16,6 +16,7 @@ from carbonq.model import Region, Signal
 from carbonq.store import exports, ledger, regions
 from carbonq.store.database import Database
 from carbonq.store.exports import Selection
+from carbonq.store.packing import pack
 from carbonq.store.tables import forecasts, observations
 from tests.unit.bookings import AWAY, HOME
 
@@ -56,7 +57,7 @@ def foretell(database: Database, zone: str, issued_at: datetime, values: Sequenc
         "retrieved_at": issued_at,
         "start_at": issued_at,
         "step_s": 300,
-        "values": list(values),
+        "packed": pack([None if value is None else Decimal(value) for value in values]),
         "raw_unit": "lb/MWh",
         "raw_per_g_per_kwh": Decimal("2.20462262184878"),
         "is_estimated": False,

@@ -17,7 +17,15 @@ from carbonq.store.tables.installation import (
 )
 from carbonq.store.tables.ledger import APPEND_ONLY, engine_batches, entries, facts, rates, unsettled
 from carbonq.store.tables.metadata import metadata
-from carbonq.store.tables.planning import baseline_slots, forecasts, observations, placements, plans
+from carbonq.store.tables.planning import (
+    baseline_slots,
+    forecasts,
+    observations,
+    outlook_skills,
+    placements,
+    plans,
+    source_states,
+)
 from carbonq.store.tables.work import attempts, chunks, events, items, jobs, segments
 
 __all__ = [
@@ -37,12 +45,14 @@ __all__ = [
     "jobs",
     "metadata",
     "observations",
+    "outlook_skills",
     "placements",
     "plans",
     "rates",
     "regions",
     "schema_floor",
     "segments",
+    "source_states",
     "throughputs",
     "unsettled",
     "workers",

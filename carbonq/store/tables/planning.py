@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import Boolean, Column, Float, Index, Integer, Table, Text, UniqueConstraint
+from sqlalchemy import Boolean, Column, Float, Index, Integer, LargeBinary, Table, Text, UniqueConstraint, false
 
 from carbonq.store.dialect import BigKey, ExactDecimal, Json, UtcDateTime
 from carbonq.store.tables.metadata import metadata
@@ -22,6 +22,7 @@ plans = Table(
     Column("duration_s", Float, nullable=False),
     Column("note", Text),
     Column("inputs", Text),  # what it was made from; the planner rests until that changes or a chunk is waiting
+    Column("signal", Text),  # what it decided by: moer, or aer where the installation has no marginal source
     Index("ix_plans_recorded_at", "recorded_at"),
 )
 
@@ -37,6 +38,7 @@ placements = Table(
     Column("issued_at", UtcDateTime),
     Column("reason", Text, nullable=False),
     Column("created_at", UtcDateTime, nullable=False),
+    Column("signal", Text),  # which book g_per_kwh belongs to; NULL: placed before that was noted, moer
     Index("ix_placements_chunk_id", "chunk_id"),
 )
 
@@ -48,7 +50,7 @@ baseline_slots = Table(  # the virtual first-come-first-served queue of each hom
     Column("free_at", UtcDateTime, nullable=False),
 )
 
-forecasts = Table(  # as issued, one row an issue; ``values`` is a list of decimals as text, null where missing
+forecasts = Table(  # as issued, one row an issue; ``packed`` holds the values (store/packing.py)
     "forecasts",
     metadata,
     Column("forecast_id", BigKey, primary_key=True, autoincrement=True),
@@ -62,12 +64,14 @@ forecasts = Table(  # as issued, one row an issue; ``values`` is a list of decim
     Column("retrieved_at", UtcDateTime, nullable=False),
     Column("start_at", UtcDateTime, nullable=False),
     Column("step_s", Integer, nullable=False),
-    Column("values", Json, nullable=False),
+    Column("packed", LargeBinary, nullable=False),
     Column("raw_unit", Text, nullable=False),
     Column("raw_per_g_per_kwh", ExactDecimal, nullable=False),
     Column("is_estimated", Boolean, nullable=False),
     Column("may_settle", Boolean, nullable=False),
+    Column("is_thinned", Boolean, nullable=False, server_default=false()),  # the one issue kept of its hour
     UniqueConstraint("zone", "signal", "source", "issued_at"),
+    Index("ix_forecasts_is_thinned_issued_at", "is_thinned", "issued_at"),
 )
 
 observations = Table(
@@ -88,4 +92,33 @@ observations = Table(
     Column("raw_unit", Text, nullable=False),
     Column("is_estimated", Boolean, nullable=False),
     Column("may_settle", Boolean, nullable=False),
+)
+
+source_states = Table(  # how each configured source does; grid times
+    "source_states",
+    metadata,
+    Column("zone", Text, primary_key=True),
+    Column("signal", Text, primary_key=True),
+    Column("source", Text, primary_key=True),
+    Column("position", Integer, nullable=False),  # 0: preferred; then the fallbacks in their order
+    Column("asked_at", UtcDateTime),  # of position 0: when somebody took it on to ask this zone's sources
+    Column("last_ok_at", UtcDateTime),
+    Column("last_error", Text),
+    Column("last_error_at", UtcDateTime),
+    Column("failures", Integer, nullable=False),  # in a row
+    Column("fresh_at", UtcDateTime),  # newest moment it has told of: its last issue, or the end of its last window
+    Column("is_down", Boolean, nullable=False),  # fresh_at was older than max_stale_s when it was last asked
+    Column("may_settle", Boolean),  # whether what it said last may settle entries; NULL: it never said anything
+    Column("revised_at", UtcDateTime),  # when it was last asked what it corrected
+)
+
+outlook_skills = Table(  # what was learned of a source's forecasts; ``state`` is that of plan/blend.py
+    "outlook_skills",
+    metadata,
+    Column("zone", Text, primary_key=True),
+    Column("signal", Text, primary_key=True),
+    Column("source", Text, primary_key=True),
+    Column("state", Json, nullable=False),
+    Column("learned_until", UtcDateTime, nullable=False),
+    Column("updated_at", UtcDateTime, nullable=False),
 )
