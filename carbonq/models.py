@@ -54,6 +54,24 @@ SMOLLM2_135M_INSTRUCT = Model(
     options=MappingProxyType({"path": None, "context_tokens": 4096, "default_output_tokens": 128}),
 )
 
+#: Starting values of sentence-transformers models, which the settings describe: those of all-MiniLM-L6-v2 (22 million
+#: parameters) on one core.
+_SENTENCE_TRANSFORMERS = Model(
+    name="sentence-transformers",
+    engine="sentence_transformers",
+    endpoint=Endpoint.EMBEDDINGS,
+    max_input_tokens=512,
+    chars_per_token=4.2,
+    tokens_per_s=3_000.0,
+    uj_per_token=650,
+    batch_tokens=16_384,
+    batch_items=256,
+    # Every prompt token passes the same layers once and none is generated.
+    w_prompt=1,
+    w_cached=1,
+    w_completion=0,
+)
+
 #: What every installation offers, by name.
 BUILTIN: Mapping[str, Model] = MappingProxyType({model.name: model for model in (WORDLLAMA_256, SMOLLM2_135M_INSTRUCT)})
 
@@ -70,13 +88,17 @@ def catalogue(extra: Mapping[str, Mapping[str, Any]]) -> dict[str, Model]:
             models[name] = _wordllama(name, values)
         elif engine == "llama_cpp":
             models[name] = _llama_cpp(name, values)
+        elif engine == "sentence_transformers":
+            models[name] = _sentence_transformers(name, values)
         else:
-            raise ConfigError(f"models.{name}.engine is {engine!r}; known engines: llama_cpp, wordllama")
+            raise ConfigError(
+                f"models.{name}.engine is {engine!r}; known engines: llama_cpp, sentence_transformers, wordllama"
+            )
     return models
 
 
 def _wordllama(name: str, values: Mapping[str, Any]) -> Model:
-    dimensions = int(values.get("dimensions", 256))
+    dimensions = int(values.get("dimensions") or 256)
     if dimensions not in WORDLLAMA_DIMENSIONS:
         raise ConfigError(f"models.{name}.dimensions is {dimensions}; wordllama's vectors can have 64, 128 or 256")
     return replace(
@@ -92,7 +114,7 @@ def _llama_cpp(name: str, values: Mapping[str, Any]) -> Model:
     path = values.get("path")
     if path is None:
         raise ConfigError(f"models.{name}.path is missing; a llama_cpp model needs its GGUF file")
-    context = int(values.get("context_tokens", 2048))
+    context = int(values.get("context_tokens") or 2048)
     output = int(values.get("max_output_tokens", 128))
     if output >= context:
         raise ConfigError(f"models.{name}.max_output_tokens is {output}; it must be below context_tokens ({context})")
@@ -105,4 +127,25 @@ def _llama_cpp(name: str, values: Mapping[str, Any]) -> Model:
         tokens_per_s=float(values.get("tokens_per_s") or SMOLLM2_135M_INSTRUCT.tokens_per_s),
         precision=None,
         options=MappingProxyType({"path": str(path), "context_tokens": context, "default_output_tokens": output}),
+    )
+
+
+def _sentence_transformers(name: str, values: Mapping[str, Any]) -> Model:
+    path = values.get("path")
+    if path is None:
+        raise ConfigError(f"models.{name}.path is missing; a sentence_transformers model needs its folder")
+    if values.get("dimensions") is not None:
+        raise ConfigError(
+            f"models.{name}.dimensions is for wordllama; a sentence_transformers model has its own length, and "
+            f"models.{name}.shorter_dimensions lists those it may be cut to"
+        )
+    return replace(
+        _SENTENCE_TRANSFORMERS,
+        name=name,
+        max_input_tokens=int(values.get("context_tokens") or _SENTENCE_TRANSFORMERS.max_input_tokens),
+        tier=int(values.get("tier", 1)),
+        tokens_per_s=float(values.get("tokens_per_s") or _SENTENCE_TRANSFORMERS.tokens_per_s),
+        options=MappingProxyType(
+            {"path": str(path), "shorter_dimensions": tuple(values.get("shorter_dimensions") or ())}
+        ),
     )

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from carbonq import models as catalogue
-from carbonq.blobs import BlobStore
+from carbonq.blobs import BlobStore, open_store
 from carbonq.clock import Clock, GridClock
 from carbonq.config import RegionSettings, Settings, SourceSettings
 from carbonq.engines.protocol import Engine
-from carbonq.errors import ConfigError
+from carbonq.errors import ConfigError, NotFound
 from carbonq.grid.protocol import GridSource
 from carbonq.meters.protocol import Meter
 from carbonq.model import Model, Region, Signal
@@ -47,7 +48,7 @@ def open_runtime(settings: Settings, *, pool_size: int = 5) -> Runtime:
     Raises ConfigError when it was never prepared or its schema is not this code's, StoreUnavailable.
     """
     db = open_database(settings, pool_size=pool_size)
-    schema.require_current(db)
+    schema.check_usable(db)
     with db.read() as tx:
         clock = clocks.get(tx)
     if clock is None:
@@ -71,11 +72,17 @@ def _runtime(settings: Settings, db: Database, clock: GridClock) -> Runtime:
     return Runtime(
         settings=settings,
         db=db,
-        blobs=BlobStore(settings.data_dir / "blobs"),
+        blobs=make_blobs(settings),
         clock=clock,
         models=make_models(settings),
         regions=make_regions(settings),
     )
+
+
+def make_blobs(settings: Settings) -> BlobStore:
+    """Return where blobs are kept; nothing is asked of it yet. Raises ConfigError for a URL that cannot be used."""
+    url = settings.data_dir / "blobs" if settings.blob_url is None else settings.blob_url.get_secret_value()
+    return open_store(str(url), spool=settings.data_dir / "tmp")
 
 
 def make_regions(settings: Settings) -> list[Region]:
@@ -114,11 +121,40 @@ def broker_url(settings: Settings) -> str:
 
 def make_tickets(settings: Settings) -> Tickets:
     """Return the publisher of tickets; nothing is connected yet. Raises ConfigError when no broker is set."""
-    return Tickets(broker_url(settings))
+    return Tickets(broker_url(settings), queue_prefix=settings.queue_prefix)
 
 
-def make_engine(model: Model, *, threads: int = 1) -> Engine:
-    """Return the engine of a model, not loaded yet. Raises ConfigError for an engine that does not exist."""
+def models_folder(settings: Settings) -> Path:
+    """Return where `carbonq models pull` puts files, and engines look for them."""
+    return settings.data_dir / "models"
+
+
+def find_model(settings: Settings, model: Model) -> Path:
+    """Return the file or folder a model is loaded from. Raises ConfigError saying what is missing and how to get it."""
+    from carbonq.engines import shelf
+
+    return shelf.find(model, models_folder(settings))
+
+
+def pull_model(settings: Settings, name: str, *, report: Callable[[str], None]) -> Path:
+    """Bring a sample model into the models folder; does nothing if it is there.
+
+    Raises NotFound for a model that cannot be pulled, else as ``engines.pull.pull``.
+    """
+    from carbonq.engines import pull, shelf
+
+    sample = shelf.SAMPLES.get(name)
+    if sample is None:
+        known = ", ".join(shelf.SAMPLES)
+        raise NotFound(f"{name!r} cannot be pulled; known: {known}; others are named by models.NAME.path")
+    return pull.pull(sample, models_folder(settings), report=report)
+
+
+def make_engine(model: Model, *, threads: int = 1, folder: Path | None = None) -> Engine:
+    """Return the engine of a model, not loaded yet; ``folder`` is the models folder.
+
+    Raises ConfigError for an engine that does not exist.
+    """
     if model.engine == "wordllama":
         from carbonq.engines.wordllama import WordLlamaEngine
 
@@ -126,7 +162,11 @@ def make_engine(model: Model, *, threads: int = 1) -> Engine:
     if model.engine == "llama_cpp":
         from carbonq.engines.llama_cpp import LlamaCppEngine
 
-        return LlamaCppEngine(model, threads=threads)
+        return LlamaCppEngine(model, threads=threads, folder=folder)
+    if model.engine == "sentence_transformers":
+        from carbonq.engines.sentence_transformers import SentenceTransformersEngine
+
+        return SentenceTransformersEngine(model, threads=threads)
     raise ConfigError(f"model {model.name} names the engine {model.engine!r}, which does not exist")
 
 

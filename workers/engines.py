@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from carbonq import wiring
 from carbonq.config import Settings
@@ -49,18 +50,19 @@ class Engines:
         Raises ConfigError when one that the settings name for this region cannot be loaded; one that merely ships with
         carbonq is left out with a warning.
         """
+        _show_gpus(settings.regions[region.name].gpus)
         threads = settings.regions[region.name].threads or max(1, (os.cpu_count() or 1) // len(settings.regions))
         self._engines: dict[str, Engine] = {}
         for model in models:
             if not region.serves(model.name):
                 continue
             is_named = model.name in settings.models or region.models is not None
-            self._engines[model.name] = self._load(model, threads, is_named=is_named)
+            self._engines[model.name] = self._load(model, threads, wiring.models_folder(settings), is_named=is_named)
 
     @staticmethod
-    def _load(model: Model, threads: int, *, is_named: bool) -> Engine:
+    def _load(model: Model, threads: int, folder: Path, *, is_named: bool) -> Engine:
         try:
-            engine = wiring.make_engine(model, threads=threads)
+            engine = wiring.make_engine(model, threads=threads, folder=folder)
             engine.load()
         except ConfigError as error:
             if is_named:
@@ -82,3 +84,11 @@ class Engines:
         """Free all models."""
         for engine in self._engines.values():
             engine.close()
+
+
+def _show_gpus(gpus: Sequence[str]) -> None:
+    """Let engines see the GPUs that this worker meters, and no others; what the operator has set stays."""
+    if gpus:
+        # NVML counts by bus; CUDA would put the fastest first.
+        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+        os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(gpus))

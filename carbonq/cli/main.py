@@ -13,7 +13,23 @@ from typing import Annotated
 import typer
 
 from carbonq import __version__
-from carbonq.cli import bench, config, db, demo, doctor, health, jobs, keys, ledger, plan, regions, submit, up, worker
+from carbonq.cli import (
+    bench,
+    config,
+    db,
+    demo,
+    doctor,
+    health,
+    jobs,
+    keys,
+    ledger,
+    models,
+    plan,
+    regions,
+    submit,
+    up,
+    worker,
+)
 from carbonq.errors import CarbonqError, Infeasible, InvalidRequest
 
 app = typer.Typer(
@@ -52,6 +68,7 @@ app.add_typer(submit.app, name="submit")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(plan.app, name="plan")
 app.add_typer(regions.app, name="regions")
+app.add_typer(models.app, name="models")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(keys.app, name="keys")
 app.add_typer(db.app, name="db")

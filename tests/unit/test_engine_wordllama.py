@@ -11,10 +11,8 @@ import numpy as np
 import orjson
 import pytest
 
-from carbonq.engines import wordllama
 from carbonq.engines.protocol import Engine, EngineRequest, EngineResult, Stopped
 from carbonq.engines.wordllama import WordLlamaEngine
-from carbonq.errors import ConfigError
 from carbonq.models import WORDLLAMA_256
 
 TEXTS = ["The grid is clean at noon.", "Ein zweiter Text, mit Ümläuten ✓", "x"]
@@ -165,9 +163,3 @@ def test_loading_leaves_the_root_logger_alone() -> None:
     before = (list(root.handlers), root.level)
     WordLlamaEngine(WORDLLAMA_256).load()
     assert (list(root.handlers), root.level) == before
-
-
-def test_a_missing_package_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(wordllama.util, "find_spec", lambda name: None)
-    with pytest.raises(ConfigError, match="install"):
-        WordLlamaEngine(WORDLLAMA_256).load()

@@ -33,12 +33,22 @@ def test_shorter_vectors_are_a_model_of_their_own() -> None:
     assert (model.name, model.options["dimensions"], model.tokens_per_s) == ("small", 64, 7.0)
 
 
+def test_a_described_sentence_transformer_names_its_folder_and_the_lengths_it_may_be_cut_to() -> None:
+    described = {"engine": "sentence_transformers", "path": "m", "context_tokens": 256, "shorter_dimensions": (64,)}
+    model = models.catalogue({"mine": described})["mine"]
+    assert (model.endpoint, model.max_input_tokens) == (Endpoint.EMBEDDINGS, 256)
+    assert dict(model.options) == {"path": "m", "shorter_dimensions": (64,)}
+    assert (model.w_prompt, model.w_completion) == (1, 0)
+
+
 @pytest.mark.parametrize(
     ("values", "named"),
     [
         ({"engine": "vllm"}, "models.m.engine"),
         ({"engine": "wordllama", "dimensions": 100}, "models.m.dimensions"),
         ({"engine": "llama_cpp"}, "models.m.path"),
+        ({"engine": "sentence_transformers"}, "models.m.path"),
+        ({"engine": "sentence_transformers", "path": "x", "dimensions": 256}, "models.m.dimensions is for wordllama"),
         ({"engine": "llama_cpp", "path": "x", "context_tokens": 64, "max_output_tokens": 64}, "max_output_tokens"),
     ],
 )
