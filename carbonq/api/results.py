@@ -1,11 +1,12 @@
-"""GET /v1/jobs/{id}/results and /errors: the assembled files, streamed from disk, with Range for a broken download."""
+"""GET /v1/jobs/{id}/results and /errors: the assembled files, streamed, with Range for a broken download."""
 
 from __future__ import annotations
 
-from fastapi import APIRouter
-from fastapi.responses import FileResponse, Response
+from fastapi import APIRouter, Request
+from fastapi.responses import Response
 
 from carbonq.api.context import Api, ApiDep, CallerDep
+from carbonq.api.download import download
 from carbonq.errors import Conflict
 from carbonq.store import jobs
 
@@ -14,23 +15,19 @@ router = APIRouter(prefix="/v1/jobs")
 MEDIA_TYPE = "application/x-ndjson"
 
 
-class _Download(FileResponse):
-    chunk_size = 1024 * 1024  # one hop into a thread for each
-
-
 @router.get("/{job_id}/results")
-def results(job_id: str, api: ApiDep, caller: CallerDep) -> Response:
+def results(request: Request, job_id: str, api: ApiDep, caller: CallerDep) -> Response:
     """Return the output file: one OpenAI line for each item that succeeded; 409 before the job is final."""
-    return _file(api, job_id, caller.tenant, "results")
+    return _file(request, api, job_id, caller.tenant, "results")
 
 
 @router.get("/{job_id}/errors")
-def errors(job_id: str, api: ApiDep, caller: CallerDep) -> Response:
+def errors(request: Request, job_id: str, api: ApiDep, caller: CallerDep) -> Response:
     """Return the error file: one OpenAI line for each item that did not succeed; 409 before the job is final."""
-    return _file(api, job_id, caller.tenant, "errors")
+    return _file(request, api, job_id, caller.tenant, "errors")
 
 
-def _file(api: Api, job_id: str, tenant: str, what: str) -> Response:
+def _file(request: Request, api: Api, job_id: str, tenant: str, what: str) -> Response:
     with api.db.read() as tx:
         job = jobs.get(tx, job_id, tenant)
     if not job.is_final:
@@ -42,5 +39,11 @@ def _file(api: Api, job_id: str, tenant: str, what: str) -> Response:
     blob = job.output_blob if what == "results" else job.error_blob
     if blob is None:
         return Response(b"", media_type=MEDIA_TYPE)  # no such line: an empty file, not a missing one
-    api.blobs.size(blob)  # raises NotFound in a sentence; the response would fail after its head was sent
-    return _Download(api.blobs.path(blob), media_type=MEDIA_TYPE, filename=f"{job_id}.{what}.jsonl")
+    return download(
+        api.blobs,
+        blob,
+        filename=f"{job_id}.{what}.jsonl",
+        media_type=MEDIA_TYPE,
+        asked=request.headers.get("range"),
+        if_range=request.headers.get("if-range"),
+    )

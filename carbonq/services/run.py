@@ -7,7 +7,6 @@ a whole is cut in halves until the poison stands alone. All seconds are machine 
 from __future__ import annotations
 
 import logging
-import mmap
 import random
 import threading
 import time
@@ -19,6 +18,7 @@ from typing import Any
 import orjson
 
 from carbonq import batching, retry
+from carbonq.blobs import Ranges
 from carbonq.engines.protocol import EngineRequest, EngineResult, Stopped
 from carbonq.errors import EngineError, LeaseLost, NotFound, StoreUnavailable
 from carbonq.model import AttemptOutcome, Chunk, Claim, Item
@@ -140,7 +140,7 @@ class _Run:
         self._attempt = attempt
         self._site = attempt.site
         self._taken = taken
-        self._lines = _Lines(self._site, taken.infos)
+        self._lines = _Lines(self._site, taken)
         self._since = _Since()
         self._began = time.monotonic()
         self._tokens = 0
@@ -283,28 +283,29 @@ class _Run:
 
 
 class _Lines:
-    """The input lines of a chunk's jobs, read where they lie."""
+    """The input lines of a chunk's items, made ready a job at a time."""
 
-    def __init__(self, site: Site, infos: Mapping[str, JobInfo]) -> None:
+    def __init__(self, site: Site, taken: _Taken) -> None:
         self._site = site
-        self._infos = infos
-        self._maps: dict[str, mmap.mmap] = {}
+        self._items = taken.items
+        self._infos = taken.infos
+        self._ranges: dict[str, Ranges] = {}
 
     def requests(self, batch: Sequence[Item]) -> list[EngineRequest]:
         """Parse the bodies of items; each was checked when it was submitted."""
         return [EngineRequest(item.custom_id, self._body(item)) for item in batch]
 
     def _body(self, item: Item) -> Mapping[str, Any]:
-        data = self._maps.get(item.job_id)
+        data = self._ranges.get(item.job_id)
         if data is None:
-            with self._site.blobs.open(self._infos[item.job_id].input_blob) as stream:
-                data = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ)
-            self._maps[item.job_id] = data
-        line = orjson.loads(data[item.line_offset : item.line_offset + item.line_bytes])
+            spans = [(one.line_offset, one.line_bytes) for one in self._items if one.job_id == item.job_id]
+            data = self._site.blobs.ranges(self._infos[item.job_id].input_blob, spans)
+            self._ranges[item.job_id] = data
+        line = orjson.loads(data.read(item.line_offset, item.line_bytes))
         body: dict[str, Any] = line["body"]
         return body
 
     def close(self) -> None:
         """Let the files go."""
-        for data in self._maps.values():
+        for data in self._ranges.values():
             data.close()

@@ -167,7 +167,7 @@ def _fingerprint(staged: Staged, request: NewJob) -> str | None:
     """
     if request.idempotency_key is None:
         return None
-    with staged.path.open("rb") as stream:
+    with staged.open() as stream:
         digest = hashlib.file_digest(stream, "sha256")
     fields = (
         request.endpoint,
@@ -211,7 +211,7 @@ def _read(staged: Staged, request: NewJob, model: Model, limits: Limits) -> _Inp
     found: list[NewItem] = []
     lines_of: dict[str, int] = {}
     tokens_of_all = longest = 0
-    with staged.path.open("rb") as stream:
+    with staged.open() as stream:
         for number, offset, data in jsonl.read_lines(stream, max_line_bytes=limits.max_line_bytes):
             if len(found) == limits.max_items:
                 raise InvalidRequest(
@@ -340,6 +340,7 @@ def _store(
     fingerprint: str | None,
 ) -> tuple[Job, bool]:
     event = NewEvent("job.created", job.created_at, job.tenant, job.job_id, {"items": job.items_total})
+    staged.prepare(job.input_blob)  # an upload must not hold a lock; the key is fresh, so nobody reads it yet
     try:
         with db.write() as tx:
             try:
@@ -358,7 +359,7 @@ def _store(
                 return first, False
             items.insert_many(tx, job.job_id, new_items)
             events.append_many(tx, [event])
-            staged.publish(job.input_blob)  # synced above: only a rename is left to do under the lock
+            staged.publish(job.input_blob)  # prepared above: at most a rename is left to do under the lock
     except StoreUnavailable:
         if not _is_stored(db, blobs, job):
             raise

@@ -24,7 +24,7 @@ from carbonq.api.directory import Directory
 from carbonq.api.dispatcher import Dispatcher
 from carbonq.api.nudger import Nudger
 from carbonq.api.process import listen
-from carbonq.blobs import BlobStore
+from carbonq.blobs.folder import FolderStore
 from carbonq.clock import Clock
 from carbonq.model import Endpoint, Model, Region
 from carbonq.models import BUILTIN
@@ -129,7 +129,7 @@ def build_api(
     directory = Directory(db, worker_alive_s=3600.0)
     return Api(
         db=db,
-        blobs=BlobStore(root),
+        blobs=FolderStore(root),
         clock=clock,
         models=dict(BUILTIN) if models is None else models,
         regions=REGIONS,

@@ -115,7 +115,7 @@ def test_a_streamed_submit_is_stored_and_shown(harness: Harness, http: httpx.Cli
     assert found.json()["placement"]["chunks"] == 0
     with harness.db.read() as tx:
         stored = jobs.get(tx, job["id"], "acme")
-    assert harness.api.blobs.size(stored.input_blob) == stored.input_bytes == len(lines(3))
+    assert harness.api.blobs.info(stored.input_blob).size == stored.input_bytes == len(lines(3))
     assert stored.api_key_id is not None
 
 

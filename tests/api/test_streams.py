@@ -16,7 +16,7 @@ import psutil
 import pytest
 from sqlalchemy import update
 
-from carbonq.blobs import BlobStore
+from carbonq.blobs.folder import FolderStore
 from carbonq.client import Client
 from carbonq.errors import InvalidRequest
 from carbonq.model import JobState
@@ -85,7 +85,7 @@ def test_200_mb_up_and_down_in_constant_memory(process: Process) -> None:
         grown = process.peak() - before
         assert grown < GROWTH, f"the upload took {grown / MIB:.0f} MiB"
 
-        blobs = BlobStore(process.folder / "blobs")
+        blobs = FolderStore(process.folder / "blobs")
         line = b"x" * 4095 + b"\n"
         blobs.put("out.jsonl", (line * 256 for _ in range(200)))
         database = Database(f"sqlite:///{process.folder / 'carbonq.db'}")

@@ -12,7 +12,7 @@ from typing import Any
 import orjson
 from sqlalchemy import select, update
 
-from carbonq.blobs import BlobStore
+from carbonq.blobs.folder import FolderStore
 from carbonq.model import ChunkState, Endpoint, ItemState, Job, Model, NewJob, Region, Throughput
 from carbonq.services import chunk, submit
 from carbonq.store import chunks, items, jobs, results, tables
@@ -46,8 +46,8 @@ class World:
     learned: dict[tuple[str, str], Throughput] = field(default_factory=dict)
 
     @property
-    def blobs(self) -> BlobStore:
-        return BlobStore(self.folder / "blobs")
+    def blobs(self) -> FolderStore:
+        return FolderStore(self.folder / "blobs")
 
     def files(self) -> list[str]:
         root = self.blobs.root

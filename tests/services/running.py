@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import func, select, update
 
 from carbonq import ids
-from carbonq.blobs import BlobStore
+from carbonq.blobs.folder import FolderStore
 from carbonq.booking import Fact
 from carbonq.engines.protocol import Engine
 from carbonq.meters.hub import Hub
@@ -99,7 +99,7 @@ class Bench:
         self.meter = FakeMeter()
         self.engine = engine or FakeEngine(on_item=lambda _: self.burn())
         self.tickets = MemoryTickets()
-        self.blobs = BlobStore(root / "blobs")
+        self.blobs = FolderStore(root / "blobs")
         self.root = root
         self.limits = limits or Limits(backoff_base_s=0.001, backoff_cap_s=0.002)
         with db.write() as tx:

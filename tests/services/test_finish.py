@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from carbonq.blobs import BlobStore
+from carbonq.blobs.folder import FolderStore
 from carbonq.errors import StoreUnavailable
 from carbonq.model import ItemState, JobState, LatePolicy
 from carbonq.services import cancel, expire, finish
@@ -149,15 +149,15 @@ def test_a_full_disk_delays_one_job_and_stops_no_other(world: World, monkeypatch
     fine, _ = world.submit(1)
     for job in (full, fine):
         world.end(job, {"a-0": DONE})
-    real = BlobStore.put
+    real = FolderStore.put
 
-    def put(self: BlobStore, key: str, data: Any) -> int:
+    def put(self: FolderStore, key: str, data: Any) -> int:
         if full.job_id in key:
             raise StoreUnavailable("the disk is full")
         return real(self, key, data)
 
     with monkeypatch.context() as patch:
-        patch.setattr(BlobStore, "put", put)
+        patch.setattr(FolderStore, "put", put)
         assert run(world) == 1
         assert world.job(full.job_id).state == JobState.FINISHING
         assert world.job(fine.job_id).state == JobState.COMPLETED
@@ -182,7 +182,7 @@ def test_segments_that_cannot_be_removed_only_cost_space(world: World, monkeypat
     def refuse(*_arguments: object) -> None:
         raise StoreUnavailable("read-only")
 
-    monkeypatch.setattr(BlobStore, "delete_folder", refuse)
+    monkeypatch.setattr(FolderStore, "delete_folder", refuse)
     assert run(world) == 1
 
 
