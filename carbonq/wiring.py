@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+from carbonq import config
 from carbonq import models as catalogue
 from carbonq.blobs import BlobStore, open_store
 from carbonq.clock import Clock, GridClock
@@ -15,10 +18,15 @@ from carbonq.errors import ConfigError, NotFound
 from carbonq.grid.protocol import GridSource
 from carbonq.meters.protocol import Meter
 from carbonq.model import Model, Region, Signal
-from carbonq.services import setup
+from carbonq.services import installation, setup
+from carbonq.services.installation import Shared
 from carbonq.store import clocks, schema
+from carbonq.store import installation as installations
 from carbonq.store.database import Database
 from carbonq.tickets import Tickets
+
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +71,93 @@ def prepare(settings: Settings, *, clock: GridClock | None = None) -> tuple[Runt
     """
     db = open_database(settings)
     made = setup.prepare(
-        db, configured=make_regions(settings), data_dir=settings.data_dir, tenant=settings.tenant, clock=clock
+        db,
+        configured=make_regions(settings),
+        data_dir=settings.data_dir,
+        tenant=settings.tenant,
+        shared=make_shared(settings),
+        clock=clock,
     )
     return _runtime(settings, db, made.clock), made.api_key
+
+
+def join(sources: config.Sources) -> Settings:
+    """Return the settings of a process that joins an installation: its own over those that the database keeps.
+
+    Raises ConfigError where it was told something else than the installation about what decides, where it knows of no
+    regions and the database neither, and where its clock is too far off; StoreUnavailable.
+    """
+    db = open_database(sources.basics())
+    try:
+        schema.require_current(db)
+        with db.read() as tx:
+            kept = installations.load(tx)
+        offset_s = installation.clock_offset_s(db)
+    finally:
+        db.dispose()
+    if kept is None and not sources.has_regions:
+        raise ConfigError(
+            "the database keeps no regions yet and this host has none in its settings; run `carbonq db upgrade` or "
+            "`carbonq config push` where the regions are configured"
+        )
+    settings = sources.read(None if kept is None else kept.settings).settings
+    warning = installation.check_clock(offset_s, limit_s=settings.max_clock_offset_s)
+    if warning is not None:
+        logger.warning("%s", warning)
+    if kept is not None:
+        _compare(sources.differences(kept.settings))
+    return settings
+
+
+def _compare(differences: Sequence[config.Difference]) -> None:
+    decisive = [str(one) for one in differences if one.is_decisive]
+    if decisive:
+        raise ConfigError(
+            f"{'; '.join(decisive)}. Take these settings away here, so that the installation's hold, or make them the "
+            "installation's with `carbonq config push` and restart the other processes"
+        )
+    for one in differences:
+        logger.warning("%s; here the former holds", one)
+
+
+def stored_settings(sources: config.Sources) -> Mapping[str, Any] | None:
+    """Return the settings that the installation's database keeps; None where there is none yet. Changes nothing.
+
+    Raises StoreUnavailable, ConfigError.
+    """
+    basics = sources.basics()
+    if basics.database_url is None and not (basics.data_dir / "carbonq.db").is_file():
+        return None
+    db = open_database(basics)
+    try:
+        with db.read() as tx:
+            kept = installations.load(tx) if installations.has_table(tx) else None
+    finally:
+        db.dispose()
+    return None if kept is None else kept.settings
+
+
+def settle(sources: config.Sources) -> Settings:
+    """Return the settings of whoever may change the installation's: its own if it has regions, else those kept.
+
+    Without either, the demo regions. Raises ConfigError, StoreUnavailable.
+    """
+    return sources.read(None if sources.has_regions else stored_settings(sources)).settings
+
+
+def push(settings: Settings) -> list[str]:
+    """Make the shared settings the installation's; return what changed. Raises ConfigError, StoreUnavailable."""
+    db = open_database(settings)
+    try:
+        schema.require_current(db)
+        return setup.install(db, configured=make_regions(settings), shared=make_shared(settings))[1]
+    finally:
+        db.dispose()
+
+
+def make_shared(settings: Settings) -> Shared:
+    """Return what the database is to keep of the settings."""
+    return Shared(config.shared(settings), config.shared(settings, prefilled=False))
 
 
 def _runtime(settings: Settings, db: Database, clock: GridClock) -> Runtime:

@@ -41,7 +41,7 @@ def open_database() -> Generator[tuple[Settings, Database]]:
         )
     database = Database(settings.resolved_database_url)
     try:
-        schema.require_current(database)
+        schema.check_usable(database)
         yield settings, database
     finally:
         database.dispose()

@@ -28,11 +28,14 @@ def current(database: Database) -> str | None:
 
 
 def upgrade(database: Database) -> str:
-    """Bring the schema to this code's revision and return it; does nothing when it is there already.
+    """Bring the schema to this code's revision and return the one it then has; does nothing when it is there already.
 
-    Raises ConfigError when the database is newer than the code, StoreUnavailable when it does not answer.
+    A newer schema that this code may still run on is left as it is. Raises ConfigError when the database is newer than
+    this code can use, StoreUnavailable when it does not answer.
     """
-    check_not_newer(database)
+    if is_newer(database):
+        check_usable(database)
+        return current(database) or head()
     # Here and not above: every process looks at the schema at its start, only this one changes it.
     from alembic import command
     from alembic.config import Config
@@ -45,18 +48,32 @@ def upgrade(database: Database) -> str:
     return head()
 
 
-def check_not_newer(database: Database) -> None:
-    """Raise ConfigError when the database carries a revision that this code does not know."""
+def is_newer(database: Database) -> bool:
+    """Say whether the database carries a revision that this code does not know."""
     revision = current(database)
-    if revision is not None and revision not in _revisions():
+    return revision is not None and revision not in _revisions()
+
+
+def check_usable(database: Database) -> None:
+    """Raise ConfigError unless this code may run on the database's schema.
+
+    That is its own schema, or a newer one that only added to it: in a rolling upgrade the schema goes first, and the
+    processes of the older version work on until they are replaced. ``schema_floor`` says how far back that holds.
+    """
+    revision = current(database)
+    if revision == head():
+        return
+    if revision is None or revision in _revisions():
+        raise ConfigError("the database's schema is older than the code; run `carbonq db upgrade`")
+    if floor(database) > head():
         raise ConfigError(
-            f"the database is at schema {revision}, which this carbonq (schema {head()}) does not know: "
+            f"the database is at schema {revision}, which this carbonq (schema {head()}) does not know and cannot use: "
             "it was made by a newer version; install that version or point CARBONQ_DATABASE_URL elsewhere"
         )
 
 
-def require_current(database: Database) -> None:
-    """Raise ConfigError unless the database has exactly this code's schema."""
-    check_not_newer(database)
-    if current(database) != head():
-        raise ConfigError("the database's schema is older than the code; run `carbonq db upgrade`")
+def floor(database: Database) -> str:
+    """Return the oldest revision whose code may run on the database as it is. Raises StoreUnavailable."""
+    with database.read() as tx:
+        # Text and not the table: a newer database may have given it more columns.
+        return tx.execute(text("SELECT revision FROM schema_floor WHERE floor_id = 1")).scalar_one()

@@ -19,7 +19,7 @@ from carbonq.store.dialect import machine_now
 
 def test_upgrade_is_idempotent_and_reaches_head(database: Database) -> None:
     assert schema.upgrade(database) == schema.head() == schema.current(database)
-    schema.require_current(database)
+    schema.check_usable(database)
 
 
 def test_revisions_are_read_from_the_file_names() -> None:
@@ -29,17 +29,33 @@ def test_revisions_are_read_from_the_file_names() -> None:
         assert one.path.rpartition("/")[2].startswith(f"{one.revision}_")
 
 
-def test_a_newer_database_is_refused(database: Database) -> None:
+def _make_newer(database: Database, floor: str) -> None:
+    """What a later version's migration would leave behind."""
     with database.write() as tx:
+        tx.execute(text("ALTER TABLE jobs ADD COLUMN of_a_later_version TEXT"))
         tx.execute(text("UPDATE alembic_version SET version_num = '9999'"))
-    with pytest.raises(ConfigError, match="newer version"):
-        schema.upgrade(database)
+        tx.execute(text("UPDATE schema_floor SET revision = :floor"), {"floor": floor})
+
+
+def test_a_newer_database_that_dropped_this_code_is_refused(database: Database) -> None:
+    _make_newer(database, "9999")
+    for act in (schema.upgrade, schema.check_usable):
+        with pytest.raises(ConfigError, match="newer version"):
+            act(database)
+
+
+def test_a_newer_database_that_only_added_is_worked_on_and_left_alone(database: Database) -> None:
+    _make_newer(database, schema.head())
+    schema.check_usable(database)
+    assert schema.is_newer(database)
+    assert schema.upgrade(database) == "9999"
+    assert schema.current(database) == "9999"
 
 
 def test_an_empty_database_must_be_upgraded_first(database_url: str) -> None:
     fresh = Database(database_url)
     with pytest.raises(ConfigError, match="carbonq db upgrade"):
-        schema.require_current(fresh)
+        schema.check_usable(fresh)
     fresh.dispose()
 
 
