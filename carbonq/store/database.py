@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
+from pathlib import Path
 
 from sqlalchemy import Connection, Engine, create_engine
 from sqlalchemy.exc import DatabaseError, DBAPIError, InterfaceError, InternalError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
-from carbonq.errors import StoreUnavailable
+from carbonq.errors import ConfigError, StoreUnavailable
 from carbonq.store import dialect
 
 #: A transaction; every store function takes one first.
@@ -20,12 +21,21 @@ class Database:
     """One database, opened lazily so that no connection crosses a fork."""
 
     def __init__(self, url: str, *, pool_size: int = 5, echo: bool = False) -> None:
-        """Prepare to open ``url`` (``sqlite:///path`` or ``postgresql://...``); nothing is opened yet."""
+        """Prepare to open ``url`` (``sqlite:///path`` or ``postgresql://...``); nothing is opened yet.
+
+        Raises ConfigError when PostgreSQL's driver is not installed.
+        """
         self.url = dialect.driver_url(url)
         self.is_sqlite = self.url.startswith("sqlite")
         options = {} if self.is_sqlite else {"pool_size": pool_size, "max_overflow": 10, "pool_pre_ping": True}
         connect_args: dict[str, object] = {"check_same_thread": False, "timeout": 30} if self.is_sqlite else {}
-        self._engine = create_engine(self.url, echo=echo, connect_args=connect_args, **options)
+        try:
+            self._engine = create_engine(self.url, echo=echo, connect_args=connect_args, **options)
+        except ImportError as error:  # psycopg without its binary part raises this one
+            raise ConfigError(
+                f"the database URL asks for PostgreSQL, whose driver is missing ({error}): "
+                "`pip install 'carbonq[postgres]'`"
+            ) from error
         dialect.configure(self._engine)
         self._writer = self._engine.execution_options(carbonq_write=True)
 
@@ -43,6 +53,10 @@ class Database:
         """
         with translated(), self._writer.connect() as connection, connection.begin():
             yield connection
+
+    def is_absent(self) -> bool:
+        """Say whether it is a SQLite file that nobody has made yet: opening it would make it."""
+        return self.is_sqlite and not Path(self._engine.url.database or "").is_file()
 
     def dispose(self, *, close: bool = True) -> None:
         """Drop the pool; ``close=False`` after a fork, so that the parent's connections stay open."""
