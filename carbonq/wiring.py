@@ -25,7 +25,6 @@ from carbonq.store import installation as installations
 from carbonq.store.database import Database
 from carbonq.tickets import Tickets
 
-
 logger = logging.getLogger(__name__)
 
 
@@ -89,7 +88,7 @@ def join(sources: config.Sources) -> Settings:
     """
     db = open_database(sources.basics())
     try:
-        schema.require_current(db)
+        schema.check_usable(db)
         with db.read() as tx:
             kept = installations.load(tx)
         offset_s = installation.clock_offset_s(db)
@@ -125,11 +124,10 @@ def stored_settings(sources: config.Sources) -> Mapping[str, Any] | None:
 
     Raises StoreUnavailable, ConfigError.
     """
-    basics = sources.basics()
-    if basics.database_url is None and not (basics.data_dir / "carbonq.db").is_file():
-        return None
-    db = open_database(basics)
+    db = open_database(sources.basics())
     try:
+        if db.is_absent():
+            return None
         with db.read() as tx:
             kept = installations.load(tx) if installations.has_table(tx) else None
     finally:
@@ -149,7 +147,7 @@ def push(settings: Settings) -> list[str]:
     """Make the shared settings the installation's; return what changed. Raises ConfigError, StoreUnavailable."""
     db = open_database(settings)
     try:
-        schema.require_current(db)
+        schema.check_usable(db)
         return setup.install(db, configured=make_regions(settings), shared=make_shared(settings))[1]
     finally:
         db.dispose()

@@ -22,18 +22,19 @@ def open_client() -> Client:
     from carbonq import config
     from carbonq.client import Client
 
-    settings = config.load()
+    settings = config.given().basics()
     return Client(find_url(settings), find_key(settings))
 
 
 @contextmanager
 def open_database() -> Generator[tuple[Settings, Database]]:
     """Open the database of the settings; its schema must be the code's. Raises ConfigError, StoreUnavailable."""
-    from carbonq import config
+    from carbonq import config, wiring
     from carbonq.store import schema
     from carbonq.store.database import Database
 
-    settings = config.load()
+    sources = config.given()
+    settings = sources.basics()
     if settings.database_url is None and not (settings.data_dir / "carbonq.db").exists():
         raise ConfigError(
             f"there is no database in {settings.data_dir}: run `carbonq up` or `carbonq db upgrade` first, "
@@ -42,7 +43,7 @@ def open_database() -> Generator[tuple[Settings, Database]]:
     database = Database(settings.resolved_database_url)
     try:
         schema.check_usable(database)
-        yield settings, database
+        yield wiring.settle(sources), database
     finally:
         database.dispose()
 

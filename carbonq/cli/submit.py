@@ -201,7 +201,7 @@ def _open(source: str) -> Generator[_Given]:
     """Open INPUT for reading line by line. Raises InvalidRequest."""
     from carbonq import config
 
-    max_line_bytes = config.load().max_line_bytes
+    max_line_bytes = config.given().basics().max_line_bytes
     if source == "-":
         yield _Given(sys.stdin.buffer, None, max_line_bytes)
         return

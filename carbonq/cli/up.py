@@ -22,10 +22,10 @@ def up(
 
     Example: carbonq up
     """
-    from carbonq import config
+    from carbonq import config, wiring
     from carbonq.embedded.stack import Stack
 
-    stack = Stack(config.load(), report=say, flower=flower)
+    stack = Stack(wiring.settle(config.given()), report=say, flower=flower)
     asked = threading.Event()
 
     def stop(_number: int, _frame: FrameType | None) -> None:

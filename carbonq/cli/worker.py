@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from enum import StrEnum
@@ -26,8 +27,16 @@ class Process(StrEnum):
     FLOWER = "flower"
 
 
-def worker(region: Annotated[str, typer.Option("--region", help="Region whose queues it serves.")]) -> None:
+def worker(
+    region: Annotated[str, typer.Option("--region", help="Region whose queues it serves.")],
+    gpus: Annotated[
+        str | None,
+        typer.Option("--gpus", help="GPUs of this host that it uses, e.g. 0,1; instead of regions.REGION.gpus."),
+    ] = None,
+) -> None:
     """Run the worker of one region until it is stopped (SIGTERM: finish the engine batch and give the rest back).
+
+    On a host of its own it needs the addresses of broker, database and blobs only: the rest is in the database.
 
     Example: carbonq worker --region norcal
     """
@@ -35,6 +44,8 @@ def worker(region: Annotated[str, typer.Option("--region", help="Region whose qu
     settings = _settings()
     if region not in settings.regions:
         raise InvalidRequest(f"unknown region {region!r}; known regions: {', '.join(sorted(settings.regions))}")
+    if gpus is not None:
+        settings = _with_gpus(settings, region, gpus)
     rooms.load("workers", "region").main(settings, region)
 
 
@@ -44,7 +55,7 @@ def process(name: Annotated[Process, typer.Argument(help="Which process to run."
     Example: carbonq process api
     """
     _end_in_order()
-    settings = _settings()
+    settings = _settings(has_database=name is not Process.FLOWER)
     match name:
         case Process.API:
             from carbonq.api import process as api
@@ -69,19 +80,35 @@ def _end_in_order() -> None:
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
 
 
-def _settings() -> Settings:
-    """Return the settings, with the broker of the stack that runs on the data folder where none is configured."""
+def _with_gpus(settings: Settings, region: str, text: str) -> Settings:
+    """Return the settings with the GPUs of this host. Raises InvalidRequest for what cannot name one."""
+    names = tuple(part.strip() for part in text.split(","))
+    wrong = [name for name in names if re.fullmatch(r"\d+|(GPU|MIG)-[A-Za-z0-9/-]+", name) is None]
+    if wrong:
+        raise InvalidRequest(f"{wrong[0]!r} names no GPU; --gpus takes indices or UUIDs with commas, e.g. 0,1")
+    regions = {**settings.regions, region: settings.regions[region].model_copy(update={"gpus": names})}
+    return settings.model_copy(update={"regions": regions})
+
+
+def _settings(*, has_database: bool = True) -> Settings:
+    """Return the settings of a process that joins the installation, with what the database keeps of them.
+
+    Where no broker is configured, it is that of the stack which runs on the data folder.
+    """
     from pydantic import SecretStr
 
-    from carbonq import config
+    from carbonq import config, wiring
     from carbonq.embedded import address
 
-    settings = config.load()
-    if settings.broker_url is not None:
-        return settings
-    found = address.running(settings.data_dir)
-    if found is None:
-        raise ConfigError(
-            "CARBONQ_BROKER_URL is not set and no `carbonq up` runs on this data folder; do one of the two"
-        )
-    return settings.model_copy(update={"broker_url": SecretStr(found.broker_url)})
+    sources = config.given()
+    basics = sources.basics()
+    update: dict[str, SecretStr] = {}
+    if basics.broker_url is None:
+        found = address.running(basics.data_dir)
+        if found is None:
+            raise ConfigError(
+                "CARBONQ_BROKER_URL is not set and no `carbonq up` runs on this data folder; do one of the two"
+            )
+        update["broker_url"] = SecretStr(found.broker_url)
+    settings = wiring.join(sources) if has_database else basics
+    return settings.model_copy(update=update)

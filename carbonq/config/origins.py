@@ -1,49 +1,21 @@
-"""Where settings come from beside the environment: secrets in files and ``carbonq.toml``."""
+"""Read the settings file (``CARBONQ_CONFIG``, else ``carbonq.toml`` in the working folder) with its keys' lines."""
 
 from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from pydantic_settings import PydanticBaseSettingsSource
-
 from carbonq.errors import ConfigError
 
-
-class SecretFiles(PydanticBaseSettingsSource):
-    """``CARBONQ_X_FILE`` names a file that holds the value of a secret ``x``."""
-
-    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
-        """Not asked for: everything is read at once."""
-        raise LookupError(field_name)
-
-    def __call__(self) -> dict[str, Any]:
-        """Return the secrets. Raises ConfigError when a file cannot be read."""
-        values: dict[str, Any] = {}
-        for name, info in self.settings_cls.model_fields.items():
-            path = os.environ.get(f"CARBONQ_{name.upper()}_FILE")
-            if path and "SecretStr" in str(info.annotation):
-                try:
-                    values[name] = Path(path).read_text(encoding="utf-8").strip()
-                except OSError as error:
-                    raise ConfigError(f"CARBONQ_{name.upper()}_FILE: cannot read {path}: {error.strerror}") from error
-        return values
-
-
-class TomlFile(PydanticBaseSettingsSource):
-    """``CARBONQ_CONFIG``, else ``carbonq.toml`` in the working folder."""
-
-    def get_field_value(self, field: Any, field_name: str) -> tuple[Any, str, bool]:
-        """Not asked for: everything is read at once."""
-        raise LookupError(field_name)
-
-    def __call__(self) -> dict[str, Any]:
-        """Return what the file says. Raises ConfigError."""
-        return read_toml(config_path(), self.settings_cls.model_fields)
+#: A header of a table or of an item of a list of tables, and a key with its value.
+_HEADER = re.compile(r"\s*(\[\[?)\s*([^\]]+?)\s*\]\]?\s*(#.*)?$")
+_KEY = re.compile(r"\s*((?:\"[^\"]*\"|'[^']*'|[\w.-])+)\s*=")
+_PART = re.compile(r"\"([^\"]*)\"|'([^']*)'|([\w-]+)")
 
 
 def config_path() -> Path | None:
@@ -56,21 +28,52 @@ def config_path() -> Path | None:
     return Path("carbonq.toml") if Path("carbonq.toml").is_file() else None
 
 
-def read_toml(path: Path | None, known: Mapping[str, Any]) -> dict[str, Any]:
-    """Read a settings file; unknown top-level names fail with the nearest known one. Raises ConfigError."""
-    if path is None:
-        return {}
+def read_toml(path: Path, known: Mapping[str, Any]) -> tuple[dict[str, Any], dict[tuple[int | str, ...], int]]:
+    """Read a settings file and the line of each key; unknown top-level names fail with the nearest known one.
+
+    Raises ConfigError.
+    """
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        values = tomllib.loads(text)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise ConfigError(f"{path}: {error}") from error
+    lines = _lines(text)
     for name in values:
         if name not in known:
-            raise ConfigError(f"{path}: unknown setting {name!r}{nearest(name, known)}")
-    return values
+            line = lines.get((name,))
+            where = f"{path} line {line}" if line else f"{path}"
+            raise ConfigError(f"{where}: unknown setting {name!r}{nearest(name, known)}")
+    return values, lines
 
 
-def nearest(name: str, known: Mapping[str, Any]) -> str:
+def _lines(text: str) -> dict[tuple[int | str, ...], int]:
+    """Return the line of each key and table, as far as they are written one to a line; the rest has its table's."""
+    found: dict[tuple[int | str, ...], int] = {}
+    counts: dict[tuple[int | str, ...], int] = {}
+    table: tuple[int | str, ...] = ()
+    for number, line in enumerate(text.splitlines(), 1):
+        header = _HEADER.match(line)
+        if header is not None:
+            table = _parts(header[2])
+            if header[1] == "[[":
+                counts[table] = counts.get(table, -1) + 1
+                found.setdefault(table, number)
+                table = (*table, counts[table])
+        key = None if header is not None else _KEY.match(line)
+        place = table if key is None else (*table, *_parts(key[1]))
+        if header is not None or key is not None:
+            for length in range(1, len(place) + 1):
+                found.setdefault(place[:length], number)
+            found[place] = min(found[place], number)
+    return found
+
+
+def _parts(text: str) -> tuple[int | str, ...]:
+    return tuple(next(one for one in match if one) for match in _PART.findall(text) if any(match))
+
+
+def nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str:
     """Return a hint at the known name that is most like ``name``; empty when none is."""
-    match = difflib.get_close_matches(name, list(known), n=1)
+    match = difflib.get_close_matches(name, list(known), n=1, cutoff=cutoff)
     return f"; did you mean {match[0]!r}?" if match else ""

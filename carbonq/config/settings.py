@@ -9,13 +9,13 @@ from typing import Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
-from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from carbonq.config.grid import AccountsSettings, ZoneSettings
 from carbonq.config.models import ModelSettings
-from carbonq.config.origins import SecretFiles, TomlFile
+from carbonq.config.origins import nearest
 from carbonq.config.regions import RegionSettings
-from carbonq.config.strict import NAME
+from carbonq.config.strict import NAME, Strict
+from carbonq.models import BUILTIN
 
 #: Where embedded mode keeps its database, blobs, logs and keys unless told otherwise.
 DEFAULT_DATA_DIR = Path(".carbonq")
@@ -24,24 +24,35 @@ DEFAULT_DATA_DIR = Path(".carbonq")
 #: How the URLs of database and broker begin.
 _URL_SCHEMES = {
     "database_url": ("sqlite:///", "postgresql://", "postgres://", "postgresql+psycopg://"),
+    "blob_url": ("file:///", "s3://"),
     "broker_url": ("redis://", "rediss://", "amqp://", "amqps://"),
 }
 
 
-class Settings(BaseSettings):
+class Settings(Strict):
     """All settings of one installation."""
-
-    model_config = SettingsConfigDict(
-        env_prefix="CARBONQ_", env_nested_delimiter="__", extra="forbid", frozen=True, env_ignore_empty=True
-    )
 
     data_dir: Path = Field(DEFAULT_DATA_DIR, description="Folder of database, blobs, spool and logs.")
     database_url: SecretStr | None = Field(None, description="sqlite:///FILE or postgresql://...; unset: SQLite.")
     broker_url: SecretStr | None = Field(
         None, description="redis://... or amqp://...; unset: an embedded Redis server is started by `carbonq up`."
     )
+    queue_prefix: str = Field(
+        "",
+        pattern=r"^([A-Za-z0-9_-]{1,63}\.)?$",
+        description="Put before all queue names, with a dot at its end; lets installations share a broker.",
+    )
+    blob_url: SecretStr | None = Field(
+        None,
+        description="Where blobs are: file:///FOLDER or s3://BUCKET/PREFIX, the same place for all hosts; "
+        "unset: the folder blobs in data_dir.",
+    )
+    max_clock_offset_s: float = Field(
+        2.0, gt=0, description="Seconds a host's clock may differ from the database's; a process beyond does not start."
+    )
     host: str = Field("127.0.0.1", description="Address the API binds; any but loopback needs an API key.")
     port: int = Field(8750, ge=0, le=65535, description="Port of the API; 0: any free one.")
+    flower_host: str = Field("127.0.0.1", description="Address Flower binds; it asks for its password on any.")
     flower_port: int = Field(5555, ge=0, le=65535, description="Port of Flower on loopback; 0: any free one.")
     flower_password: SecretStr | None = Field(None, description="Flower's password (user carbonq); unset: made.")
     api_key: SecretStr | None = Field(None, description="The key that CLI and client send; also accepted by the API.")
@@ -83,7 +94,7 @@ class Settings(BaseSettings):
     def _expand(cls, value: Path) -> Path:
         return value.expanduser()
 
-    @field_validator("database_url", "broker_url")
+    @field_validator("blob_url", "broker_url", "database_url")
     @classmethod
     def _check_url(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
         schemes = _URL_SCHEMES[info.field_name or ""]
@@ -97,12 +108,18 @@ class Settings(BaseSettings):
         if self.renew_s * 2 > self.lease_s:
             raise ValueError(f"renew_s ({self.renew_s}) must be at most half of lease_s ({self.lease_s})")
         if self.home_region is not None and self.regions and self.home_region not in self.regions:
-            raise ValueError(f"home_region {self.home_region!r} is not among the regions {sorted(self.regions)}")
+            known = nearest(self.home_region, self.regions) or f"; there are {', '.join(self.regions)}"
+            raise ValueError(f"home_region {self.home_region!r} is no region{known}")
         for name, region in self.regions.items():
             if re.fullmatch(NAME, name) is None:
                 raise ValueError(f"regions.{name}: a region's name has small letters, digits, - and _, at most 63")
             if region.zone not in self.zones:
-                raise ValueError(f"regions.{name}.zone {region.zone!r} is not configured under [zones]")
+                hint = nearest(region.zone, self.zones)
+                raise ValueError(f"regions.{name}.zone {region.zone!r} is not configured under [zones]{hint}")
+            for model in region.models or ():
+                if model not in BUILTIN and model not in self.models:
+                    hint = nearest(model, [*BUILTIN, *self.models])
+                    raise ValueError(f"regions.{name}.models: there is no model {model!r}{hint}")
         return self
 
     @property
@@ -117,24 +134,15 @@ class Settings(BaseSettings):
         """The home region in force."""
         return self.home_region or next(iter(self.regions))
 
-    @classmethod
-    def settings_customise_sources(
-        cls,
-        settings_cls: type[BaseSettings],
-        init_settings: PydanticBaseSettingsSource,
-        env_settings: PydanticBaseSettingsSource,
-        dotenv_settings: PydanticBaseSettingsSource,
-        file_secret_settings: PydanticBaseSettingsSource,
-    ) -> tuple[PydanticBaseSettingsSource, ...]:
-        """Put ``*_FILE`` secrets and the TOML file after the environment; no dotenv."""
-        return (init_settings, env_settings, SecretFiles(settings_cls), TomlFile(settings_cls))
-
 
 def _is_url(value: str, schemes: Sequence[str]) -> bool:
     if not value.startswith(tuple(schemes)):
         return False
     try:
         # Reading the port checks it; a list of brokers is split first. A SQLite file has a name: memory is not shared.
-        return all(urlsplit(one).port != 0 for one in value.split(";")) and value != "sqlite:///"
+        parts = [urlsplit(one) for one in value.split(";")]
+        if value in {"sqlite:///", "file:///"} or (parts[0].scheme == "s3" and not parts[0].netloc):
+            return False
+        return all(part.port != 0 for part in parts)
     except ValueError:
         return False

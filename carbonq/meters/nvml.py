@@ -108,7 +108,15 @@ class NvmlMeter:
                 return self._nvml.nvmlDeviceGetHandleByIndex(int(name))
             return self._nvml.nvmlDeviceGetHandleByUUID(name.encode())
         except self._nvml.NVMLError as error:
-            raise ConfigError(f"GPU {name} cannot be metered: {error}; `nvidia-smi -L` lists what there is") from error
+            raise ConfigError(f"GPU {name} cannot be metered: {error}; this host has {self._listed()}") from error
+
+    def _listed(self) -> str:
+        """Say which GPUs there are, as `nvidia-smi -L` does."""
+        with contextlib.suppress(self._nvml.NVMLError):
+            handles = [self._nvml.nvmlDeviceGetHandleByIndex(i) for i in range(self._nvml.nvmlDeviceGetCount())]
+            found = [f"{index} ({self._nvml.nvmlDeviceGetUUID(handle)})" for index, handle in enumerate(handles)]
+            return ", ".join(found) or "none"
+        return "none that can be listed"
 
     def _counter_mj(self, handle: Any) -> int:
         try:

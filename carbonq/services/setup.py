@@ -1,10 +1,11 @@
-"""Make an installation ready: schema, regions, clock, local API key. Safe to run at every start and from several hosts.
+"""Make an installation ready: schema, regions, settings, clock, local key. Safe to run at every start and from several hosts.
 
 The database decides: a second start finds the clock and the key that the first one wrote.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,8 +14,13 @@ from pathlib import Path
 from carbonq.clock import GridClock
 from carbonq.errors import ConfigError
 from carbonq.model import Region
+from carbonq.services import installation
+from carbonq.services.installation import Shared
 from carbonq.store import clocks, keys, regions, schema
 from carbonq.store.database import Database
+from carbonq.store.dialect import serialise
+
+logger = logging.getLogger(__name__)
 
 #: Name of the file in ``data_dir`` that holds this machine's own API key.
 KEY_FILE = "api-key"
@@ -29,9 +35,15 @@ class Prepared:
 
 
 def prepare(
-    db: Database, *, configured: Sequence[Region], data_dir: Path, tenant: str, clock: GridClock | None = None
+    db: Database,
+    *,
+    configured: Sequence[Region],
+    data_dir: Path,
+    tenant: str,
+    shared: Shared | None = None,
+    clock: GridClock | None = None,
 ) -> Prepared:
-    """Bring schema, regions, clock and local key up to date.
+    """Bring schema, regions, shared settings, clock and local key up to date.
 
     ``clock`` is written at the first start only (None: real time). Raises ConfigError when the database is newer than
     the code or the folder cannot be written, StoreUnavailable when the database does not answer.
@@ -40,11 +52,31 @@ def prepare(
         data_dir.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise ConfigError(f"data_dir {data_dir} cannot be made: {error.strerror}") from error
+    installed, changed = install(db, configured=configured, shared=shared, clock=clock)
+    for one in changed:
+        logger.warning("the installation's settings changed: %s", one)
+    return Prepared(installed, local_key(db, data_dir, tenant))
+
+
+def install(
+    db: Database,
+    *,
+    configured: Sequence[Region] | None,
+    shared: Shared | None = None,
+    clock: GridClock | None = None,
+) -> tuple[GridClock, list[str]]:
+    """Bring schema, regions, shared settings and clock up to date, and no key: a fleet does it before it starts.
+
+    Without ``configured`` and ``shared`` regions and settings stay as they are. ``clock`` as for ``prepare``. Returns
+    the clock in force and what changed in the shared settings. Raises ConfigError and StoreUnavailable.
+    """
     schema.upgrade(db)
     with db.write() as tx:
-        regions.sync(tx, configured)
-        current = clocks.ensure(tx, clock or GridClock.real())
-    return Prepared(current, local_key(db, data_dir, tenant))
+        serialise(tx, "setup")
+        if configured is not None:
+            regions.sync(tx, configured)
+        changed = [] if shared is None else installation.put(tx, shared)
+        return clocks.ensure(tx, clock or GridClock.real()), changed
 
 
 def local_key(db: Database, data_dir: Path, tenant: str) -> str:
