@@ -248,6 +248,7 @@ class Job:
     infeasible: str | None
     error: str | None
     metadata: Mapping[str, str]
+    retired_at: datetime | None = None
 
     @property
     def is_final(self) -> bool:
@@ -379,7 +380,10 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """A region worker process as it last reported. ``last_seen_at`` is machine time."""
+    """A region worker process as it last reported. ``last_seen_at`` is machine time.
+
+    ``clock_offset_s``: its host's clock minus the database's when it registered; ``gpus``: what it meters, by UUID.
+    """
 
     worker_id: str
     region: str
@@ -391,6 +395,9 @@ class Worker:
     last_claimed_at: datetime | None
     software_version: str
     hardware: str
+    settings_digest: str | None = None
+    clock_offset_s: float | None = None
+    gpus: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,12 @@ from carbonq.errors import (
 logger = logging.getLogger(__name__)
 
 #: Codes whose status differs from that of their class.
-_STATUS_OF_CODE = {"request_too_large": 413, "input_too_large": 413, "idempotency_key_reused": 422}
+_STATUS_OF_CODE = {
+    "request_too_large": 413,
+    "input_too_large": 413,
+    "idempotency_key_reused": 422,
+    "results_removed": 410,
+}
 
 _STATUS_OF_CLASS: Mapping[type[CarbonqError], int] = {
     InvalidRequest: 400,

@@ -7,8 +7,9 @@ from fastapi.responses import Response
 
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.download import download
-from carbonq.errors import Conflict
+from carbonq.errors import Conflict, NotFound
 from carbonq.store import jobs
+from carbonq.units import iso
 
 router = APIRouter(prefix="/v1/jobs")
 
@@ -35,6 +36,11 @@ def _file(request: Request, api: Api, job_id: str, tenant: str, what: str) -> Re
             f"job {job_id} is {job.state}: {job.items_ended} of {job.items_total} items have ended; "
             f"its {what} can be read when it is final",
             code="job_not_final",
+        )
+    if job.retired_at is not None:
+        raise NotFound(
+            f"the files of job {job_id} were kept until {iso(job.retired_at)} and are removed; its ledger entries stay",
+            code="results_removed",
         )
     blob = job.output_blob if what == "results" else job.error_blob
     if blob is None:

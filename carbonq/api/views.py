@@ -67,6 +67,7 @@ def job_view(job: Job) -> dict[str, Any]:
         },
         "has_results": job.output_blob is not None,
         "has_errors": job.error_blob is not None,
+        "files_removed_at": time_or_none(job.retired_at),
         "urls": {
             name: f"/v1/jobs/{job.job_id}{path}"
             for name, path in (

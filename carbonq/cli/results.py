@@ -37,7 +37,9 @@ def deliver(client: Client, job: Json, output: str | None) -> None:
     ``OUTPUT.errors.jsonl``.
     """
     if output is not None:
-        write(client.results(job["id"]) if job["has_results"] else (), output)
+        # Files that were removed since are asked for too: the answer says so, where an empty file would not.
+        is_there = job["has_results"] or job.get("files_removed_at") is not None
+        write(client.results(job["id"]) if is_there else (), output)
         if job["has_errors"] and output != "-":
             write(client.errors(job["id"]), output + ".errors.jsonl")
     for line in summary(job):

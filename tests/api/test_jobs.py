@@ -301,3 +301,15 @@ def test_results_come_when_the_job_is_final(harness: Harness, http: httpx.Client
     assert http.get(f"/v1/jobs/{job_id}/errors").content == b""
     job = http.get(f"/v1/jobs/{job_id}")
     assert job.json()["phase"] == "completed" and "retry-after" not in job.headers
+
+
+def test_files_that_were_kept_long_enough_are_said_to_be_gone(harness: Harness, http: httpx.Client) -> None:
+    job_id = submit(http)["id"]
+    now = harness.clock.now()
+    with harness.db.write() as tx:
+        final = {"state": JobState.COMPLETED.value, "finished_at": now, "retired_at": now}
+        tx.execute(update(job_rows).where(job_rows.c.job_id == job_id).values(**final))
+    assert http.get(f"/v1/jobs/{job_id}").json()["files_removed_at"] == iso(now)
+    for what in ("results", "errors"):
+        answer = http.get(f"/v1/jobs/{job_id}/{what}")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (410, "results_removed")

@@ -59,6 +59,8 @@ jobs = Table(
     Column("idempotency_key", Text),
     Column("body_fingerprint", Text),
     Column("metadata", Json, nullable=False),
+    Column("retired_at", UtcDateTime),  # its files and items are out of reach since then (grid time)
+    Column("purged_at", UtcDateTime),  # and the last of them is gone
     UniqueConstraint("tenant", "idempotency_key"),
     Index("ix_jobs_tenant_created_at_job_id", "tenant", "created_at", "job_id"),
     Index(
@@ -67,6 +69,12 @@ jobs = Table(
         "created_at",
         sqlite_where=text("finished_at IS NULL"),
         postgresql_where=text("finished_at IS NULL"),
+    ),
+    Index(
+        "ix_jobs_kept",
+        "finished_at",
+        sqlite_where=text("finished_at IS NOT NULL AND purged_at IS NULL"),
+        postgresql_where=text("finished_at IS NOT NULL AND purged_at IS NULL"),
     ),
 )
 
@@ -116,6 +124,12 @@ chunks = Table(
         "state",
         sqlite_where=text("state <> 'done'"),
         postgresql_where=text("state <> 'done'"),
+    ),
+    Index(
+        "ix_chunks_done",
+        "finished_at",
+        sqlite_where=text("state = 'done'"),
+        postgresql_where=text("state = 'done'"),
     ),
 )
 

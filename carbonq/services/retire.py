@@ -1,0 +1,104 @@
+"""Remove what has been kept as long as the settings say: files and items of old jobs, events, plans, old grid values.
+
+A tick's worth at a time, in short transactions; restartable, because each step begins with what is still there. The
+ledger is never touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from carbonq.blobs import BlobStore
+from carbonq.clock import Clock
+from carbonq.store import forecasts, results, retention
+from carbonq.store.database import Database, Tx
+from carbonq.store.dialect import machine_now
+
+#: Rows deleted in one transaction: on SQLite about 50 ms of its one write lock.
+BATCH_ROWS = 2_000
+
+#: Jobs put out of reach in one tick.
+TICK_JOBS = 50
+
+#: Transactions for each kind of row in one tick, so that the tick ends.
+TICK_BATCHES = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Keep:
+    """Days that things are kept; None: for ever."""
+
+    results_days: float | None = None
+    events_days: float | None = None
+    plans_days: float | None = None
+    forecasts_days: float | None = None
+    thin_forecasts_after_days: float | None = None
+    observations_days: float | None = None
+
+
+def retire(db: Database, blobs: BlobStore, clock: Clock, keep: Keep, *, batch_rows: int = BATCH_ROWS) -> int:
+    """Remove a tick's worth of what is older than ``keep`` says and return how many rows went.
+
+    Idempotent; safe beside another one. Raises StoreUnavailable.
+    """
+    now = clock.now()
+    with db.read() as tx:
+        machine = machine_now(tx)
+    gone = 0
+    results_before = _before(now, keep.results_days)
+    if results_before is not None:
+        gone += _jobs(db, blobs, results_before, now, batch_rows)
+        gone += _drain(db, lambda tx: retention.delete_chunks(tx, before=results_before, limit=batch_rows))
+    events_before = _before(machine, keep.events_days)
+    if events_before is not None:
+        gone += _drain(db, lambda tx: retention.delete_events(tx, before=events_before, limit=batch_rows))
+    plans_before = _before(machine, keep.plans_days)
+    if plans_before is not None:
+        gone += _drain(db, lambda tx: retention.delete_plans(tx, before=plans_before, limit=batch_rows))
+    forecasts_before, thin_before = _before(now, keep.forecasts_days), _before(now, keep.thin_forecasts_after_days)
+    if forecasts_before is not None or thin_before is not None:
+        gone += _drain(
+            db, lambda tx: forecasts.retire(tx, before=forecasts_before, thin_before=thin_before, limit=batch_rows)
+        )
+    observations_before = _before(now, keep.observations_days)
+    if observations_before is not None:
+        gone += _drain(db, lambda tx: forecasts.retire_observations(tx, before=observations_before, limit=batch_rows))
+    return gone
+
+
+def _jobs(db: Database, blobs: BlobStore, before: datetime, now: datetime, batch_rows: int) -> int:
+    gone = 0
+    with db.read() as tx:
+        if not retention.has_jobs(tx, before=before):
+            return 0  # the usual case takes no write lock
+    with db.write() as tx:
+        due = retention.retire_jobs(tx, before=before, at=now, limit=TICK_JOBS)
+    for job_id in due:
+        # Files first: a job whose rows are gone would leave files that nobody knows.
+        for folder in (f"jobs/{job_id}", results.segment_folder(job_id)):
+            blobs.delete_folder(folder)
+        removed = _drain(db, lambda tx, job_id=job_id: retention.delete_items(tx, job_id, limit=batch_rows))
+        gone += removed
+        if removed >= batch_rows * TICK_BATCHES:
+            continue  # the rest at the next tick
+        with db.write() as tx:
+            retention.purge_job(tx, job_id, at=now)
+    return gone
+
+
+def _before(now: datetime, days: float | None) -> datetime | None:
+    return None if days is None else now - timedelta(days=days)
+
+
+def _drain(db: Database, act: Callable[[Tx], int]) -> int:
+    """Act in short transactions until nothing is left, or the tick has done enough; return the rows."""
+    total = 0
+    for _ in range(TICK_BATCHES):
+        with db.write() as tx:
+            count = act(tx)
+        total += count
+        if count == 0:
+            break
+    return total

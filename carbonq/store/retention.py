@@ -1,0 +1,101 @@
+"""Delete what has been kept long enough, a short batch at a time, so that nobody waits for a lock. Never the ledger.
+
+Entries, rates, facts and engine batches stay for ever, and so does every placement that an entry may refer to; a job's
+own row stays too. Times are grid times unless said otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Select, delete, exists, select, update
+
+from carbonq.model import ChunkState
+from carbonq.store.database import Tx
+from carbonq.store.dialect import is_any_of
+from carbonq.store.tables import attempts, chunks, events, items, jobs, placements, plans, segments
+
+
+def has_jobs(tx: Tx, *, before: datetime) -> bool:
+    """Say whether any job finished before ``before`` still has files or items."""
+    due = select(jobs.c.job_id).where(jobs.c.finished_at < before, jobs.c.purged_at.is_(None)).limit(1)
+    return tx.execute(due).first() is not None
+
+
+def retire_jobs(tx: Tx, *, before: datetime, at: datetime, limit: int) -> list[str]:
+    """Put the files and items of jobs that finished before ``before`` out of reach; return those not yet purged.
+
+    Includes jobs whose purge was cut off earlier.
+    """
+    due = select(jobs.c.job_id).where(jobs.c.finished_at < before, jobs.c.purged_at.is_(None))
+    found = list(tx.execute(due.order_by(jobs.c.finished_at).limit(limit)).scalars())
+    if found:
+        tx.execute(
+            update(jobs)
+            .where(is_any_of(tx, jobs.c.job_id, found), jobs.c.retired_at.is_(None))
+            .values(retired_at=at, output_blob=None, error_blob=None)
+        )
+    return found
+
+
+def delete_items(tx: Tx, job_id: str, *, limit: int) -> int:
+    """Delete up to ``limit`` items of a job."""
+    some = select(items.c.item_id).where(items.c.job_id == job_id).order_by(items.c.item_id).limit(limit)
+    return _delete(tx, items.c.item_id, some)
+
+
+def purge_job(tx: Tx, job_id: str, *, at: datetime) -> None:
+    """Note that nothing but the row of a retired job is left."""
+    tx.execute(delete(segments).where(segments.c.job_id == job_id))
+    tx.execute(update(jobs).where(jobs.c.job_id == job_id).values(purged_at=at))
+
+
+def delete_chunks(tx: Tx, *, before: datetime, limit: int) -> int:
+    """Delete up to ``limit`` done chunks without items, their attempts, and the placements they never ran under.
+
+    A chunk that was claimed once ran under its last placement; of one that was claimed more often all placements stay,
+    because entries of any attempt may refer to them.
+    """
+    has_items = exists().where(items.c.chunk_id == chunks.c.chunk_id)
+    some = (
+        select(chunks.c.chunk_id, chunks.c.placement_id, chunks.c.token)
+        .where(chunks.c.state == ChunkState.DONE.value, chunks.c.finished_at < before, ~has_items)
+        .order_by(chunks.c.finished_at)
+        .limit(limit)
+    )
+    rows = tx.execute(some).all()
+    if not rows:
+        return 0
+    gone = [row.chunk_id for row in rows]
+    once = [row.chunk_id for row in rows if row.token <= 1]
+    last = [row.placement_id for row in rows if row.placement_id is not None]
+    is_last = is_any_of(tx, placements.c.placement_id, last)
+    tx.execute(delete(placements).where(is_any_of(tx, placements.c.chunk_id, once), ~is_last))
+    tx.execute(delete(attempts).where(is_any_of(tx, attempts.c.chunk_id, gone)))
+    tx.execute(delete(chunks).where(is_any_of(tx, chunks.c.chunk_id, gone)))
+    return len(gone)
+
+
+def delete_events(tx: Tx, *, before: datetime, limit: int) -> int:
+    """Delete up to ``limit`` events recorded before machine time ``before``, oldest first."""
+    oldest = select(events.c.event_id, events.c.recorded_at).order_by(events.c.event_id).limit(limit)
+    # The oldest by number, so that the primary key serves: numbers grow with time.
+    gone = [row.event_id for row in tx.execute(oldest) if row.recorded_at < before]
+    tx.execute(delete(events).where(is_any_of(tx, events.c.event_id, gone)))
+    return len(gone)
+
+
+def delete_plans(tx: Tx, *, before: datetime, limit: int) -> int:
+    """Delete up to ``limit`` plans recorded before machine time ``before``, but never the newest plan."""
+    newest = select(plans.c.plan_id).order_by(plans.c.recorded_at.desc()).limit(1).scalar_subquery()
+    old = select(plans.c.plan_id).where(plans.c.recorded_at < before, plans.c.plan_id != newest)
+    return _delete(tx, plans.c.plan_id, old.order_by(plans.c.recorded_at).limit(limit))
+
+
+def _delete(tx: Tx, key: Any, some: Select[Any]) -> int:
+    gone: Sequence[Any] = tx.execute(some).scalars().all()
+    if gone:
+        tx.execute(delete(key.table).where(is_any_of(tx, key, gone)))
+    return len(gone)
