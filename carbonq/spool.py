@@ -5,12 +5,14 @@ A file is written whole or not at all, and stays until its replay succeeded or w
 
 from __future__ import annotations
 
+import fcntl
 import itertools
 import json
 import logging
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ logger = logging.getLogger(__name__)
 
 
 class Spool:
-    """A folder of records, oldest first by name; each worker process has its own."""
+    """A folder of records, oldest first by name; the workers of one region on one host share it."""
 
     def __init__(self, root: Path) -> None:
         """Use ``root``, which is made at the first record."""
@@ -48,15 +50,35 @@ class Spool:
         return path
 
     def records(self) -> Iterator[tuple[Path, dict[str, Any]]]:
-        """Give each record with its file, oldest first; a file that is no record is set aside and logged."""
-        for path in sorted(self.root.glob("*.json")):
-            try:
-                yield path, json.loads(path.read_bytes())
-            except FileNotFoundError:
-                continue  # another process of this host replayed it
-            except ValueError as error:
-                logger.error("spooled file %s cannot be read: %s", path, error)
-                self.set_aside(path)
+        """Give each record with its file, oldest first; a file that is no record is set aside and logged.
+
+        None while another worker of this host replays the same folder: it does the work of both, once.
+        """
+        paths = sorted(self.root.glob("*.json"))
+        if not paths:
+            return
+        with self._alone() as is_alone:
+            for path in paths if is_alone else ():
+                try:
+                    record = json.loads(path.read_bytes())
+                except FileNotFoundError:
+                    continue  # replayed by the other one just before
+                except ValueError as error:
+                    logger.error("spooled file %s cannot be read: %s", path, error)
+                    self.set_aside(path)
+                    continue
+                yield path, record
+
+    @contextmanager
+    def _alone(self) -> Generator[bool]:
+        descriptor = os.open(self.root / ".lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            yield True
+        except BlockingIOError:
+            yield False
+        finally:
+            os.close(descriptor)
 
     def done(self, path: Path) -> None:
         """Forget a record."""

@@ -6,12 +6,12 @@ import fcntl
 import logging
 import os
 import re
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 
 from carbonq.errors import ConfigError
 from carbonq.meters.protocol import Component, Meter
+
+from .presence import is_locked, open_lock
 
 logger = logging.getLogger(__name__)
 
@@ -45,11 +45,8 @@ class Devices:
             return None
         for device in meter.device_ids:
             name = re.sub(r"[^A-Za-z0-9-]", "_", device)
-            path = Path(tempfile.gettempdir()) / f"carbonq-device-{name}.lock"
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
+            descriptor = open_lock(f"carbonq-device-{name}.lock")
+            if not is_locked(descriptor, fcntl.LOCK_EX):
                 os.close(descriptor)
                 return device
             self._held.append(descriptor)

@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import logging
+import os
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 
 from celery.signals import worker_ready, worker_shutting_down
 
 from carbonq import __version__, ids, telemetry, wiring
 from carbonq.booking import Fact
+from carbonq.clock import Clock
 from carbonq.config import Settings
 from carbonq.errors import InvalidRequest
+from carbonq.liveness import SignOfLife, worker_name
 from carbonq.meters.hub import Hub
+from carbonq.meters.protocol import Component, MeterKind
+from carbonq.services import installation
 from carbonq.services.rates import RateCache
 from carbonq.services.site import Limits, Site
 from carbonq.services.writebehind import WriteBehind
@@ -26,6 +32,7 @@ from . import tasks
 from .devices import Devices
 from .engines import Engines
 from .lifecycle import Life
+from .presence import Presence
 
 logger = logging.getLogger(__name__)
 
@@ -45,14 +52,12 @@ def main(settings: Settings, region_name: str) -> None:
     if region_name not in regions:
         raise InvalidRequest(f"unknown region {region_name!r}; known regions: {', '.join(sorted(regions))}")
     region = regions[region_name]
+    # GPUs before models: one that is not there is said at once, not after a model of some GB was loaded.
+    loaded: list[Engines] = []
+    metering = _Metering(settings, region_name, lambda: loaded[0].pids() if loaded else ())
     engines = Engines(settings, list(runtime.models.values()), region)
-    devices = Devices()
-    # RAPL counts the whole host, so it can only be one worker's.
-    meters = devices.keep(
-        wiring.make_meters(settings, region_name, pids=engines.pids, may_use_rapl=len(regions) == 1),
-        is_named=bool(settings.regions[region_name].gpus),
-    )
-    rates = RateCache(runtime.regions, settle_after_s=settings.settle_after_s)
+    loaded.append(engines)
+    rates = RateCache(runtime.regions, settle_after_s=settings.settle_after_s, max_stale_s=settings.max_stale_s)
 
     def expect(baselines: Sequence[tuple[str, datetime]]) -> None:
         if rates.watch(baselines):
@@ -66,7 +71,7 @@ def main(settings: Settings, region_name: str) -> None:
         spool=spool,
         tickets=tickets,
         clock=runtime.clock,
-        hub=Hub(meters, runtime.clock),
+        hub=metering.begin(runtime.clock),
         rates=rates.book,
         region=region,
         facts={name: Fact.of(one) for name, one in regions.items()},
@@ -75,6 +80,8 @@ def main(settings: Settings, region_name: str) -> None:
         worker_id=ids.new("wrk"),
         expect=expect,
         software_version=__version__,
+        settings_digest=wiring.make_shared(settings).digest,
+        clock_offset_s=installation.clock_offset_s(runtime.db),
         limits=Limits(
             lease_s=settings.lease_s,
             renew_s=settings.renew_s,
@@ -90,10 +97,10 @@ def main(settings: Settings, region_name: str) -> None:
         stop.set()
 
     worker_shutting_down.connect(shutting_down, weak=False)
-    app = make_celery(wiring.broker_url(settings), has_replies=True)
+    app = make_celery(wiring.broker_url(settings), queue_prefix=settings.queue_prefix, has_replies=True)
     tasks.register(app, site, behind, stop)
     try:
-        with Life(site, rates, behind) as life:
+        with Life(site, rates, behind, SignOfLife(settings.data_dir, worker_name(region_name))) as life:
 
             def ready(**_values: object) -> None:
                 life.announce()
@@ -102,11 +109,50 @@ def main(settings: Settings, region_name: str) -> None:
             celery_app.run(
                 app,
                 name=region_name,
-                queues=[flexible_queue(region_name), realtime_queue(region_name)],
+                queues=[settings.queue_prefix + queue(region_name) for queue in (flexible_queue, realtime_queue)],
                 concurrency=region.slots + region.realtime_slots,
             )
             stop.set()
     finally:
+        metering.close()
         engines.close()
         tickets.close()
         runtime.close()
+
+
+class _Metering:
+    """The meters of this worker; it gives RAPL up as soon as another worker comes to its host."""
+
+    def __init__(self, settings: Settings, region: str, pids: Callable[[], Sequence[int]]) -> None:
+        """Open the meters. Raises ConfigError for GPUs that were named and are not there, or are another worker's."""
+        gpus = settings.regions[region].gpus
+        if gpus:
+            # Engines in this process use the GPUs that are metered for it, numbered as NVML numbers them.
+            os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+            os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(gpus))
+        self._presence = Presence()
+        self._make = partial(wiring.make_meters, settings, region, pids=pids)
+        self._devices = Devices()
+        self._meters = self._devices.keep(self._make(may_use_rapl=self._presence.is_alone), is_named=bool(gpus))
+
+    def begin(self, clock: Clock) -> Hub:
+        """Begin to count."""
+        hub = Hub(self._meters, clock)
+        if any(meter.kind is MeterKind.RAPL for meter in self._meters):
+            self._presence.watch(lambda: self._give_rapl_up(hub))
+        else:
+            self._presence.share()
+        return hub
+
+    def _give_rapl_up(self, hub: Hub) -> None:
+        logger.warning("another worker runs on this host: CPU energy is estimated from now on, RAPL would count both")
+        for meter in self._make(may_use_rapl=False):
+            if meter.component is Component.CPU:
+                hub.exchange(Component.CPU, meter)
+            else:
+                meter.close()
+        hub.exchange(Component.DRAM, None)
+
+    def close(self) -> None:
+        """Leave the host to others; the hub closes its meters."""
+        self._presence.close()

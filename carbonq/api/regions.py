@@ -11,7 +11,7 @@ from carbonq.api import views
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.model import Rate, RateKind, RateStatus, Region, Signal
 from carbonq.ratebook import RateBook
-from carbonq.store import rates
+from carbonq.store import installation, rates
 from carbonq.units import WINDOW, iso, plain, window_of
 
 router = APIRouter()
@@ -23,7 +23,10 @@ def list_regions(api: ApiDep, _caller: CallerDep) -> dict[str, Any]:
     now = api.clock.now()
     found = api.directory.snapshot.regions
     book = _rates_now(api, list(found.values()), now)
-    data = [_view(api, region, book, now) for region in found.values()]
+    with api.db.read() as tx:
+        kept = installation.load(tx)
+    digest = None if kept is None else kept.settings_digest
+    data = [_view(api, region, book, now) | _workers(api, region, digest) for region in found.values()]
     return views.page_view(data, has_more=False) | {"clock": views.clock_view(api.clock)}
 
 
@@ -57,6 +60,25 @@ def _view(api: Api, region: Region, book: RateBook, now: datetime) -> dict[str, 
         "moer": _rate_view(api, *book.lookup(Signal.MOER, region.zone, now), now),
         "aer": _rate_view(api, *book.lookup(Signal.AER, region.zone, now), now),
     }
+
+
+def _workers(api: Api, region: Region, digest: str | None) -> dict[str, Any]:
+    """Show who serves a region; ``agrees``: whether it runs with the installation's present settings."""
+    workers = api.directory.snapshot.workers.get(region.name, ())
+    shown = [
+        {
+            "id": worker.worker_id,
+            "host": worker.host,
+            "pid": worker.pid,
+            "software_version": worker.software_version,
+            "clock_offset_s": worker.clock_offset_s,
+            "agrees": None if None in {digest, worker.settings_digest} else worker.settings_digest == digest,
+            "gpus": list(worker.gpus),
+            "last_seen_at": iso(worker.last_seen_at),
+        }
+        for worker in workers
+    ]
+    return {"workers": shown}
 
 
 def _rate_view(api: Api, rate: Rate | None, status: RateStatus, now: datetime) -> dict[str, Any] | None:

@@ -167,6 +167,21 @@ class Hub:
             self._advance()
             return self._pop_idle(before=None)
 
+    def exchange(self, component: Component, meter: Meter | None) -> None:
+        """From now on use another meter for a component, or none; what the one before had counted stays.
+
+        Energy of before and after is of two kinds, so what is open becomes an estimate.
+        """
+        with self._lock:
+            self._advance()
+            for old in [one for one in self._alive if one.component is component]:
+                self._alive.remove(old)
+            if meter is not None:
+                self._last_uj[component] = meter.read_uj()
+                self._alive.append(meter)
+                self._all.append(meter)
+            self._now_estimated()
+
     def close(self) -> None:
         """Release all meters."""
         with self._lock:
@@ -226,6 +241,9 @@ class Hub:
     def _lose(self, meter: Meter, error: MeterLost) -> None:
         logger.error("%s meter lost, its component is unknown from now on: %s", meter.component, error)
         self._alive.remove(meter)
+        self._now_estimated()
+
+    def _now_estimated(self) -> None:
         # What was counted so far stays, but it is no longer all that was used.
         for account in (*self._active.values(), *self._idle.values()):
             account.info = replace(account.info, quality=Quality.ESTIMATED)

@@ -32,6 +32,9 @@ def beat(site: Site, *, host: str, pid: int) -> None:
                 slots=site.region.slots,
                 software_version=site.software_version,
                 hardware=site.region.hardware,
+                settings_digest=site.settings_digest,
+                clock_offset_s=site.clock_offset_s,
+                gpus=[device for device in site.hub.info().device_ids if device.startswith("GPU-")],
             )
 
 

@@ -1,4 +1,4 @@
-"""Make an installation ready: schema, regions, settings, clock, local key. Safe to run at every start and from several hosts.
+"""Make an installation ready: schema, regions, settings, clock, local key. Safe at every start and from several hosts.
 
 The database decides: a second start finds the clock and the key that the first one wrote.
 """

@@ -79,7 +79,8 @@ class Site:
     """One region worker's surroundings.
 
     ``rates`` gives the newest snapshot; ``engine_of`` a loaded engine; ``expect`` is told of baseline (region, window)
-    pairs before entries need their rates, and may raise StoreUnavailable.
+    pairs before entries need their rates, and may raise StoreUnavailable. ``settings_digest`` is that of the shared
+    settings it started with, ``clock_offset_s`` its host's clock minus the database's; both are told at registration.
     """
 
     db: Database
@@ -99,6 +100,8 @@ class Site:
     limits: Limits = field(default_factory=Limits)
     machine: MachineTime = field(default_factory=MachineTime)
     gate: Gate = field(default_factory=Gate)
+    settings_digest: str | None = None
+    clock_offset_s: float | None = None
 
     @property
     def fact(self) -> Fact:

@@ -99,8 +99,11 @@ def register_worker(
     slots: int,
     software_version: str,
     hardware: str,
+    settings_digest: str | None = None,
+    clock_offset_s: float | None = None,
+    gpus: Sequence[str] = (),
 ) -> None:
-    """Enter a region worker that has just started."""
+    """Enter a region worker that has just started; ``clock_offset_s`` is its host's clock minus the database's."""
     now = machine_now(tx)
     tx.execute(
         insert(workers).values(
@@ -113,6 +116,9 @@ def register_worker(
             last_seen_at=now,
             software_version=software_version,
             hardware=hardware,
+            settings_digest=settings_digest,
+            clock_offset_s=clock_offset_s,
+            gpus=list(gpus),
         )
     )
 
@@ -156,6 +162,9 @@ def live_workers(tx: Tx, *, worker_alive_s: float) -> list[Worker]:
             last_claimed_at=row.last_claimed_at,
             software_version=row.software_version,
             hardware=row.hardware,
+            settings_digest=row.settings_digest,
+            clock_offset_s=row.clock_offset_s,
+            gpus=tuple(row.gpus or ()),
         )
         for row in rows
     ]

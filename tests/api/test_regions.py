@@ -6,9 +6,11 @@ from datetime import timedelta
 from decimal import Decimal
 
 import httpx
+from sqlalchemy import update
 
 from carbonq.model import Signal
-from carbonq.store import forecasts
+from carbonq.store import forecasts, installation
+from carbonq.store.tables import workers
 from carbonq.testing import FakeGrid, RecordedSignal
 from carbonq.units import WINDOW_S, iso
 from tests.api.harness import Harness
@@ -77,3 +79,17 @@ def test_a_zone_must_be_named_and_known(http: httpx.Client) -> None:
     assert response.status_code == 404 and "ZONE_FR, ZONE_SE" in response.json()["detail"]
     bad = http.get("/v1/forecasts", params={"zone": "ZONE_FR", "signal": "percentile"})
     assert (bad.status_code, bad.json()["error"]["param"]) == (400, "signal")
+
+
+def test_a_worker_is_shown_with_its_host_and_whether_its_settings_are_the_installations(
+    harness: Harness, http: httpx.Client
+) -> None:
+    (worker,) = http.get("/v1/regions").json()["data"][0]["workers"]
+    assert worker["host"] and worker["software_version"] and worker["agrees"] is None
+    for digest, agrees in (("d", True), ("other", False)):
+        with harness.db.write() as tx:
+            tx.execute(update(workers).values(settings_digest="d", clock_offset_s=0.25, gpus=["GPU-a"]))
+            installation.put(tx, {}, digest, software_version="1")
+        harness.api.directory.refresh()
+        (worker,) = http.get("/v1/regions").json()["data"][0]["workers"]
+        assert (worker["agrees"], worker["clock_offset_s"], worker["gpus"]) == (agrees, 0.25, ["GPU-a"])
