@@ -9,7 +9,8 @@ import threading
 from collections.abc import Callable
 
 from carbonq.clock import machine_s
-from carbonq.errors import CarbonqError
+from carbonq.errors import CarbonqError, StoreUnavailable
+from carbonq.liveness import SignOfLife
 from carbonq.model import Signal
 from carbonq.services import heartbeat
 from carbonq.services.rates import RateCache
@@ -29,11 +30,12 @@ SPOOL_S = 2.0
 class Life:
     """The threads of one region worker; a context that begins and ends them in order."""
 
-    def __init__(self, site: Site, rates: RateCache, behind: WriteBehind) -> None:
+    def __init__(self, site: Site, rates: RateCache, behind: WriteBehind, alive: SignOfLife) -> None:
         """Prepare; nothing runs before the context is entered."""
         self._site = site
         self._rates = rates
         self._behind = behind
+        self._alive = alive
         self._over = threading.Event()
         self._host = socket.gethostname()
         self._heartbeat = self._thread("heartbeat", lambda: HEARTBEAT_S, self._beat)
@@ -67,6 +69,7 @@ class Life:
             heartbeat.stop(self._site)
         except CarbonqError as error:
             logger.warning("stop not noted: %s", error)
+        self._alive.close()
 
     def _thread(self, name: str, period_s: Callable[[], float], act: Callable[[], None]) -> threading.Thread:
         def loop() -> None:
@@ -81,7 +84,12 @@ class Life:
         return threading.Thread(target=loop, name=name, daemon=True)
 
     def _beat(self) -> None:
-        heartbeat.beat(self._site, host=self._host, pid=os.getpid())
+        try:
+            heartbeat.beat(self._site, host=self._host, pid=os.getpid())
+        except StoreUnavailable:
+            self._alive.touch()  # it is the database that is away: the loop turns
+            raise
+        self._alive.touch()
 
     def _refresh_s(self) -> float:
         now = self._site.clock.now()

@@ -69,7 +69,7 @@ class Stack:
     @property
     def flower_url(self) -> str:
         """Where Flower answers."""
-        return f"http://{address.LOOPBACK}:{self.settings.flower_port}"
+        return address.flower_url(self.settings)
 
     @property
     def pids(self) -> dict[str, int]:
@@ -91,7 +91,9 @@ class Stack:
         port = ports.choose(host, self._given.port, what="the API", setting="CARBONQ_PORT")
         flower_port = self._given.flower_port
         if self._has_flower:
-            flower_port = ports.choose(address.LOOPBACK, flower_port, what="Flower", setting="CARBONQ_FLOWER_PORT")
+            flower_port = ports.choose(
+                self._given.flower_host, flower_port, what="Flower", setting="CARBONQ_FLOWER_PORT"
+            )
         self.settings = self._given.model_copy(
             update={
                 "data_dir": self.data_dir,
