@@ -21,7 +21,7 @@ _SERVER_MESSAGE = re.compile(r"<Message>([^<]{1,200})</Message>")
 _STATUS = re.compile(r"status code: ([0-9]{3} [A-Za-z ]{2,40})")
 
 #: Where a host asks for the credentials of its role: an error there means that there are none.
-_ROLE_HOSTS = ("169.254.169.254", "169.254.170.2", "metadata.google.internal")
+_ROLE_MARKS = ("169.254.169.254", "/latest/api/token", "169.254.170.2", "metadata.google.internal")
 
 #: What the library's text says of a request without an answer, most telling first.
 _BROKEN = {
@@ -54,7 +54,7 @@ def translated(name: str, key: str | None = None) -> Generator[None]:
 def reason_of(error: Exception) -> str:
     """Say why a request failed."""
     text = str(error)
-    if any(host in text for host in _ROLE_HOSTS):
+    if any(mark in text for mark in _ROLE_MARKS):
         return (
             "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (for gs:// and az:// their "
             "own), or run where the host has a role"

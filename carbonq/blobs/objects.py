@@ -34,8 +34,8 @@ PARTS_AT_ONCE = 4
 #: Bytes of one read request: each is asked for, timed and retried by itself, so that a slow reader outlives timeouts.
 PIECE_BYTES = 4 << 20
 
-#: Read requests under way at once while ranges are fetched: 32 MiB of memory.
-READS_AT_ONCE = 8
+#: Pieces fetched together while ranges are made ready: 16 MiB of memory. Those that touch become one request.
+PIECES_AT_ONCE = 4
 
 #: Bytes between two ranges that are read and dropped rather than paid for with a request of some 10 ms.
 GAP_BYTES = 256 << 10
@@ -204,7 +204,7 @@ class ObjectStore:
         extents = merge(spans, gap=GAP_BYTES)
         file = self.temporary_file()
         try:
-            for group in _groups(cut(extents, most=PIECE_BYTES), READS_AT_ONCE):
+            for group in _groups(cut(extents, most=PIECE_BYTES), PIECES_AT_ONCE):
                 starts, ends = [start for start, _ in group], [end for _, end in group]
                 with translated(self._name, safe(key)):
                     parts = obstore.get_ranges(self.bucket, key, starts=starts, ends=ends, coalesce=0)

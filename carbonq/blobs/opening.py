@@ -29,7 +29,7 @@ SILENCE_TIMEOUT_S = 9
 RETRY_FOR_S = 6
 MAX_RETRIES = 3
 
-#: Longest request, in seconds; no request carries more than 5 MiB.
+#: Longest request, in seconds; no request carries more than 16 MiB.
 REQUEST_TIMEOUT_S = 60
 
 
@@ -71,9 +71,9 @@ def _bucket(url: str, scheme: str, spool: Path, access_key: tuple[str, str] | No
         "connect_timeout": timedelta(seconds=CONNECT_TIMEOUT_S),
         "read_timeout": timedelta(seconds=SILENCE_TIMEOUT_S),
         "timeout": timedelta(seconds=REQUEST_TIMEOUT_S),
+        # Without an endpoint here one may stand in the environment; only an operator names either.
+        "allow_http": not str(config.get("endpoint", "")).startswith("https://"),
     }
-    if str(config.get("endpoint", "")).startswith("http://"):
-        client["allow_http"] = True
     retry: RetryConfig = {
         "max_retries": MAX_RETRIES,
         "retry_timeout": timedelta(seconds=RETRY_FOR_S),
