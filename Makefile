@@ -13,8 +13,9 @@ PYTHON ?= $(shell $(FIND_PYTHON))
 demo: $(VENV)/.run ## install what it needs into .venv and run the main job end to end
 	$(BIN)/carbonq demo
 
+# Two processes: one runs what starts real processes, one at a time; the other runs the rest meanwhile.
 test: $(VENV)/.dev ## the whole test suite
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadgroup
 
 check: $(VENV)/.dev ## lint, types, layers
 	$(BIN)/ruff check .

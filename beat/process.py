@@ -29,12 +29,12 @@ def main(settings: Settings) -> None:
         wait_for_broker(tickets, BROKER_S)
     finally:
         tickets.close()
-    app = make_celery(wiring.broker_url(settings))
-    app.conf.beat_schedule = schedule(factor)
+    app = make_celery(wiring.broker_url(settings), queue_prefix=settings.queue_prefix)
+    app.conf.beat_schedule = schedule(factor, settings.queue_prefix)
     app.conf.worker_redirect_stdouts = False
     # Everything at once at the start: a job that waited for the stack to come up is not kept waiting for the clock.
     for tick, queue in TICK_QUEUES.items():
-        app.send_task(tick_task(tick), queue=queue, expires=10.0)
+        app.send_task(tick_task(tick), queue=settings.queue_prefix + queue, expires=10.0)
     app.Beat(
         # In memory: a schedule of seconds has nothing worth keeping over a restart.
         scheduler_cls=TickScheduler,

@@ -20,13 +20,13 @@ def intervals_s(factor: float) -> dict[str, float]:
     }
 
 
-def schedule(factor: float) -> dict[str, dict[str, Any]]:
+def schedule(factor: float, queue_prefix: str = "") -> dict[str, dict[str, Any]]:
     """Return Celery beat's schedule."""
     return {
         tick: {
             "task": tick_task(tick),
             "schedule": seconds,
-            "options": {"queue": TICK_QUEUES[tick], "expires": max(2.0, seconds)},
+            "options": {"queue": queue_prefix + TICK_QUEUES[tick], "expires": max(2.0, seconds)},
         }
         for tick, seconds in intervals_s(factor).items()
     }

@@ -1,7 +1,8 @@
 """Tickets: "do it now" messages through Celery. They hold no truth: each may be lost or doubled without harm.
 
-Queues: ``flexible.<region>`` and ``realtime.<region>`` (region workers), ``control`` and ``control.slow`` (ticks). Only
-realtime calls have answers; they come back on one reply queue per process, read by one thread. Units: machine seconds.
+Queues: ``flexible.<region>`` and ``realtime.<region>`` (region workers), ``control`` and ``control.slow`` (ticks), all
+with the installation's ``queue_prefix`` in front, so that two can share a broker. Only realtime calls have answers,
+which come back on one reply queue per process, read by one thread. Units: machine seconds.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ class TicketPublisher(Protocol):
         ...
 
 
-def make_celery(broker_url: str, *, has_replies: bool = False) -> Celery:
+def make_celery(broker_url: str, *, queue_prefix: str = "", has_replies: bool = False) -> Celery:
     """Make the Celery application; ``has_replies`` in region workers, which answer realtime calls.
 
     Early acks and no result backend for chunks: leases in the database replace both.
@@ -99,10 +100,13 @@ def make_celery(broker_url: str, *, has_replies: bool = False) -> Celery:
         }
         if is_redis
         else {"confirm_publish": True},
+        control_exchange=f"{queue_prefix}celery",
         enable_utc=True,
+        event_exchange=f"{queue_prefix}celeryev",
+        event_queue_prefix=f"{queue_prefix}celeryev",
         result_expires=120,
         task_acks_late=False,
-        task_default_queue=CONTROL,
+        task_default_queue=queue_prefix + CONTROL,
         task_ignore_result=True,
         task_publish_retry=True,  # once and at once: a pooled connection may have died since its last use
         task_publish_retry_policy={"max_retries": 1, "interval_start": 0, "interval_step": 0, "interval_max": 0},
@@ -121,22 +125,25 @@ def make_celery(broker_url: str, *, has_replies: bool = False) -> Celery:
 class Tickets:
     """Publishes tickets and waits for realtime answers; may be used from many threads."""
 
-    def __init__(self, broker_url: str) -> None:
+    def __init__(self, broker_url: str, *, queue_prefix: str = "") -> None:
         """Prepare; nothing is connected until the first ticket."""
-        self._app = make_celery(broker_url)
-        self._replies = _Replies(broker_url, self._app.conf.broker_transport_options)
+        self._app = make_celery(broker_url, queue_prefix=queue_prefix)
+        self._prefix = queue_prefix
+        self._replies = _Replies(broker_url, self._app.conf.broker_transport_options, queue_prefix)
 
     def flexible(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Send one ticket for each (region, chunk_id) in one pipeline. Raises BrokerUnavailable."""
         with _broker_errors(), self._app.producer_pool.acquire(block=True, timeout=5) as producer, producer.batch():
             for region, chunk_id in pairs:
-                self._app.send_task(RUN_CHUNK, args=(chunk_id,), queue=flexible_queue(region), producer=producer)
+                self._app.send_task(
+                    RUN_CHUNK, args=(chunk_id,), queue=self._prefix + flexible_queue(region), producer=producer
+                )
 
     def nudge(self, tick: str) -> None:
         """Ask for a tick before its time; never raises."""
         try:
             with _broker_errors():
-                self._app.send_task(tick_task(tick), queue=TICK_QUEUES[tick], expires=NUDGE_EXPIRES_S)
+                self._app.send_task(tick_task(tick), queue=self._prefix + TICK_QUEUES[tick], expires=NUDGE_EXPIRES_S)
         except BrokerUnavailable as error:
             logger.debug("nudge %s not sent: %s", tick, error)
 
@@ -154,7 +161,7 @@ class Tickets:
                     REALTIME,
                     args=(dict(payload),),
                     task_id=task_id,
-                    queue=realtime_queue(region),
+                    queue=self._prefix + realtime_queue(region),
                     expires=timeout_s,
                     reply_to=self._replies.queue,
                     ignore_result=False,
@@ -189,8 +196,8 @@ class _Replies:
     Celery's own rpc consumer shares a connection between the threads that wait, which is not safe with many of them.
     """
 
-    def __init__(self, broker_url: str, transport_options: Mapping[str, Any]) -> None:
-        self.queue = f"reply.{uuid.uuid4().hex}"
+    def __init__(self, broker_url: str, transport_options: Mapping[str, Any], queue_prefix: str) -> None:
+        self.queue = f"{queue_prefix}reply.{uuid.uuid4().hex}"
         self._url = broker_url
         self._options = dict(transport_options)
         self._waiting: dict[str, Future[dict[str, Any]]] = {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from alembic import context
 
 from carbonq.store import tables
+from carbonq.store.dialect import serialise
 
 engine = context.config.attributes["engine"]
 with engine.execution_options(carbonq_write=True).connect() as connection:
@@ -16,4 +17,5 @@ with engine.execution_options(carbonq_write=True).connect() as connection:
         transaction_per_migration=False,
     )
     with context.begin_transaction():
+        serialise(connection, "migrations")  # several hosts may start at once; the others find the work done
         context.run_migrations()

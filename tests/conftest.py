@@ -5,18 +5,24 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-import uuid
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from sqlalchemy import create_engine, make_url, text
+from sqlalchemy import create_engine
 
 from carbonq.store import schema
 from carbonq.store.database import Database
+from tests.databases import Reused, postgres_database
 
 IS_CI = os.environ.get("CI") == "true"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what starts real processes into one group: with ``-n``, one worker runs them all, one at a time."""
+    for item in items:
+        if "system" in item.keywords:
+            item.add_marker(pytest.mark.xdist_group("system"))
 
 
 @pytest.fixture(autouse=True)
@@ -64,23 +70,24 @@ def _embedded_postgres() -> Iterator[str]:
             yield server.get_uri().replace("postgresql://", "postgresql+psycopg://", 1)
 
 
-@contextmanager
-def _postgres_database(postgres_url: str, *, template: str = "template1") -> Generator[str]:
-    name = f"carbonq_test_{uuid.uuid4().hex[:12]}"
-    admin = create_engine(postgres_url, isolation_level="AUTOCOMMIT")
-    with admin.connect() as connection:
-        connection.execute(text(f'CREATE DATABASE "{name}" TEMPLATE "{template}"'))
-    yield str(admin.url.set(database=name).render_as_string(hide_password=False))
-    with admin.connect() as connection:
-        connection.execute(text(f'DROP DATABASE "{name}" WITH (FORCE)'))
-    admin.dispose()
+@pytest.fixture(scope="session")
+def postgres_blank(postgres_url: str) -> Iterator[Reused]:
+    """A PostgreSQL database that is empty at each test's start."""
+    with postgres_database(postgres_url) as url:
+        yield Reused(url)
+
+
+@pytest.fixture(scope="session")
+def postgres_migrated(postgres_url: str) -> Iterator[Reused]:
+    """A PostgreSQL database that has the schema and no rows at each test's start."""
+    with postgres_database(postgres_url) as url:
+        yield Reused(url)
 
 
 @pytest.fixture
-def postgres_database_url(postgres_url: str) -> Iterator[str]:
-    """An empty PostgreSQL database of its own."""
-    with _postgres_database(postgres_url) as url:
-        yield url
+def postgres_database_url(postgres_blank: Reused) -> str:
+    """An empty PostgreSQL database."""
+    return postgres_blank.blank()
 
 
 @pytest.fixture(params=["sqlite", "postgresql"])
@@ -105,27 +112,21 @@ def sqlite_template(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="session")
-def postgres_template(postgres_url: str) -> Iterator[str]:
-    """The name of a migrated PostgreSQL database to copy."""
-    with _postgres_database(postgres_url) as url:
-        _migrated(url)
-        name = make_url(url).database
-        assert name is not None
-        yield name
-
-
 @pytest.fixture(params=["sqlite", "postgresql"])
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
+def database(request: pytest.FixtureRequest) -> Iterator[Database]:
     """A migrated database on each engine."""
     if request.param == "sqlite":
         yield request.getfixturevalue("sqlite_database")
-        return
-    template = request.getfixturevalue("postgres_template")
-    with _postgres_database(request.getfixturevalue("postgres_url"), template=template) as url:
-        opened = Database(url)
-        yield opened
-        opened.dispose()
+    else:
+        yield request.getfixturevalue("postgresql")
+
+
+@pytest.fixture
+def postgresql(postgres_migrated: Reused) -> Iterator[Database]:
+    """A migrated PostgreSQL database, for tests of what only several writers at once can do."""
+    opened = Database(postgres_migrated.migrated())
+    yield opened
+    opened.dispose()
 
 
 @pytest.fixture

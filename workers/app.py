@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import os
 import warnings
 from collections.abc import Sequence
 
@@ -25,7 +26,8 @@ def run(app: Celery, *, name: str, queues: Sequence[str], concurrency: int) -> N
     warnings.filterwarnings("ignore", category=SecurityWarning)
     # What ``worker_main`` does, without its command line: that imports Flower and all other commands, 0.4 s of CPU.
     worker = app.Worker(
-        hostname=host_format(default_nodename(f"{name}@%h")),
+        # With its process id: two workers of one region on one host would answer for each other in Flower.
+        hostname=host_format(default_nodename(f"{name}-{os.getpid()}@%h")),
         queues=list(queues),
         pool_cls=get_implementation("threads"),
         concurrency=concurrency,

@@ -30,15 +30,15 @@ def main(settings: Settings, *, slow: bool = False) -> None:
     tickets = wiring.make_tickets(settings)
     try:
         wait_for_broker(tickets, BROKER_S)
-        app = make_celery(wiring.broker_url(settings))
-        celery_app.purge(app, [queue])
+        app = make_celery(wiring.broker_url(settings), queue_prefix=settings.queue_prefix)
+        celery_app.purge(app, [settings.queue_prefix + queue])
         acts = ticks.register(app, ticks.Context(runtime, tickets, ids.new("ctl")), queue)
         # Rates before the first plan: without them it would take every job for one that has no signal to wait for.
         for tick in sorted(acts, key=lambda name: name != "refresh"):
             acts[tick]()
         # One thread for each of its ticks, so that a long one holds up no other.
         count = sum(1 for home in TICK_QUEUES.values() if home == queue)
-        celery_app.run(app, name=queue, queues=[queue], concurrency=count)
+        celery_app.run(app, name=queue, queues=[settings.queue_prefix + queue], concurrency=count)
     finally:
         tickets.close()
         runtime.close()

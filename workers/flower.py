@@ -44,7 +44,11 @@ def main(settings: Settings) -> None:
     }
     for name, value in values.items():
         setattr(options, name, value)
-    server: Any = Flower(capp=make_celery(wiring.broker_url(settings)), options=options, **tornado_settings)
+    server: Any = Flower(
+        capp=make_celery(wiring.broker_url(settings), queue_prefix=settings.queue_prefix),
+        options=options,
+        **tornado_settings,
+    )
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     server.start_http_server()
     PeriodicCallback(server.update_workers, _ASK_MS).start()

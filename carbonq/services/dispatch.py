@@ -17,6 +17,7 @@ from carbonq.plan.policy import is_open, may_start, nearest_region
 from carbonq.store import dispatch as rows
 from carbonq.store import regions as region_rows
 from carbonq.store.database import Database, Tx
+from carbonq.store.dialect import serialise
 from carbonq.store.dispatch import Due, Sent
 from carbonq.tickets import TicketPublisher
 from carbonq.units import window_of
@@ -39,6 +40,7 @@ def dispatch(
         if not rows.is_anything_due(tx, clock.now(), redispatch_after_s=redispatch_after_s):
             return 0
     with db.write() as tx:
+        serialise(tx, "dispatch")  # two at once would both fill the same free slots
         now = clock.now()
         regions = {region.name: region for region in region_rows.load_all(tx, worker_alive_s=worker_alive_s)}
         resent = _resend(tx, regions, redispatch_after_s)

@@ -43,6 +43,8 @@ def finish_jobs(db: Database, blobs: BlobStore, clock: Clock) -> int:
 
 def _finish(db: Database, blobs: BlobStore, job: Job, now: datetime) -> bool:
     with db.write() as tx:
+        if jobs.lock(tx, job.job_id).is_final:
+            return False  # another process was faster: the segments are gone, and the files must stay as they are
         jobs.mark_finishing(tx, job.job_id)
         output = results.segments_of(tx, job.job_id, "output")
         errors = results.segments_of(tx, job.job_id, "error")

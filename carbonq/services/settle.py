@@ -15,7 +15,7 @@ from carbonq.model import EntryReason, Rate, RateStatus, Signal
 from carbonq.ratebook import OPEN_STATUSES, RateBook, Row, rate_row
 from carbonq.store import ledger, rates
 from carbonq.store.database import Database, Tx
-from carbonq.store.dialect import machine_now
+from carbonq.store.dialect import machine_now, serialise
 from carbonq.units import WINDOW, grams
 
 #: Entries settled in one transaction: more would hold SQLite's lock for too long.
@@ -61,6 +61,8 @@ def settle(
             ready = [at for _, _, at in final]
             while ready and appended < limit:
                 with db.write() as tx:
+                    # Two at once would append the same revision with different books settled, and one would be lost.
+                    serialise(tx, "settle")
                     parts = ledger.waiting_parts(tx, signal, zone, ready, max_entries=_ENTRIES)
                     count, settled = _settle_parts(tx, parts, when, recorded_by)
                 appended += count

@@ -12,7 +12,7 @@ from carbonq.errors import NotFound
 from carbonq.model import Chunk, ChunkState, Endpoint, ItemState, NewChunk
 from carbonq.store import items as item_rows
 from carbonq.store.database import Tx
-from carbonq.store.dialect import UtcDateTime, is_any_of
+from carbonq.store.dialect import UtcDateTime, is_any_of, serialise
 from carbonq.store.tables import baseline_slots, chunks, items
 
 #: The columns of a ``Chunk``, in the order of its fields.
@@ -145,6 +145,7 @@ def baseline_queue(tx: Tx, region: str, slots: int, start_at: datetime) -> list[
 
     Slots it has not used yet are free from ``start_at`` on; slots beyond ``slots`` are forgotten.
     """
+    serialise(tx, f"baseline {region}")  # the rows are locked below, but at first there are none
     tx.execute(delete(baseline_slots).where(baseline_slots.c.region == region, baseline_slots.c.slot >= slots))
     statement = select(baseline_slots.c.slot, baseline_slots.c.free_at).where(baseline_slots.c.region == region)
     known = {slot: at for slot, at in tx.execute(statement.with_for_update())}

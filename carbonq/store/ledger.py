@@ -169,7 +169,8 @@ def is_current() -> ColumnElement[bool]:
 
 
 def _once(rows: Iterable[Row], key: str) -> list[Row]:
-    return list({row[key]: row for row in rows}.values())
+    # In one order everywhere: two transactions that add the same new rows in different orders lock each other out.
+    return [row for _, row in sorted({row[key]: row for row in rows}.items())]
 
 
 def _insert(tx: Tx, table: Table, rows: Sequence[Row]) -> None:

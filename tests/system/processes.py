@@ -1,19 +1,18 @@
-"""Real processes for system tests: a private redis-server, SQLite, and carbonq's own processes by their commands."""
+"""Real processes for system tests: carbonq's own, by their commands, on whatever backend a test chooses."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
-import shutil
 import signal
-import socket
 import sqlite3
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,14 +21,18 @@ from sqlalchemy import func, select
 
 from carbonq import config, wiring
 from carbonq.bench.level_grid import level_settings
+from carbonq.client import Client
 from carbonq.clock import GridClock
+from carbonq.embedded import ports
+from carbonq.errors import CarbonqError
 from carbonq.model import Endpoint, Job, NewJob
 from carbonq.services import submit
 from carbonq.store import items as item_rows
 from carbonq.store import jobs, regions
 from carbonq.store.tables import engine_batches, entries
-from carbonq.tickets import Tickets, wait_for_broker
-from tests.conftest import require
+from tests.system.backends import Backend
+
+MODEL = "wordllama-256"
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dog", "carbon", "grid", "window", "planner"]
 
@@ -51,47 +54,35 @@ def _is_stopped(pid: int) -> bool:
     return bool(states) and set(states) == {"T"}
 
 
-@contextmanager
-def redis_server() -> Iterator[str]:
-    """A redis-server of its own on a free port; gives its URL."""
-    program = shutil.which("redis-server") or shutil.which("valkey-server")
-    if program is None:
-        require("no redis-server on PATH")
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    command = [str(program), "--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
-    server = subprocess.Popen(command, stdout=subprocess.DEVNULL)
-    try:
-        url = f"redis://127.0.0.1:{port}/0"
-        tickets = Tickets(url)
-        wait_for_broker(tickets, 10)
-        tickets.close()
-        yield url
-    finally:
-        server.terminate()
-        server.wait(10)
+def documents(count: int) -> Iterator[bytes]:
+    """Input lines of an embeddings job, of 60 words each."""
+    chance = random.Random(1)
+    for i in range(count):
+        body = {"model": MODEL, "input": " ".join(chance.choices(WORDS, k=60))}
+        line = {"custom_id": f"c{i}", "method": "POST", "url": "/v1/embeddings", "body": body}
+        yield json.dumps(line).encode() + b"\n"
 
 
 class Installation:
     """carbonq on two regions of a level grid, so that work starts at once, process by process."""
 
-    def __init__(self, root: Path, broker_url: str, **settings: Any) -> None:
+    def __init__(self, root: Path, backend: Backend, **settings: Any) -> None:
         self.root = root
-        self.settings = config.load(**level_settings(root), broker_url=broker_url, **settings)
+        self.backend = backend
+        self.settings = config.load(**level_settings(root), **backend.settings(), **settings)
         self._environment = {**os.environ, **config.environment(self.settings), "OMP_NUM_THREADS": "1"}
         # A window lasts 15 s: what is planned for the next one is soon due.
         clock = GridClock.accelerated(datetime.now(UTC), 20.0)
-        self.runtime, _ = wiring.prepare(self.settings, clock=clock)
+        self.runtime, self.api_key = wiring.prepare(self.settings, clock=clock)
         self.db = self.runtime.db
         self.tickets = wiring.make_tickets(self.settings)
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
 
-    def start(self, name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    def start(self, name: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
         with (self.root / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [sys.executable, "-m", "carbonq", *arguments],
-                env=self._environment,
+                env={**self._environment, **environment},
                 stdout=log,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
@@ -99,17 +90,41 @@ class Installation:
         self.processes[name] = process
         return process
 
-    def start_all(self, workers: Sequence[str] = ("north", "south")) -> None:
-        self.start("control", "process", "control")
-        self.start("control-slow", "process", "control-slow")
-        self.start("beat", "process", "beat")
-        for region in workers:
-            self.start(region, "worker", "--region", region)
+    def start_all(self, workers: Sequence[str] = ("north", "south")) -> dict[str, tuple[str, ...]]:
+        """Start all but the API, wait for the workers, and return what was started: name and arguments."""
+        commands = {name: ("process", name) for name in ("control", "control-slow", "beat")}
+        commands |= {region: ("worker", "--region", region) for region in workers}
+        for name, arguments in commands.items():
+            self.start(name, *arguments)
         until(lambda: self.live() >= set(workers), 90, f"live workers of {workers}")
+        return commands
+
+    def start_api(self, name: str = "api") -> Client:
+        """Start an API process and return a client of it when it is ready."""
+        port = ports.choose("127.0.0.1", 0, what="the API", setting="CARBONQ_PORT")
+        self.start(name, "process", "api", CARBONQ_PORT=str(port))
+        client = Client(f"http://127.0.0.1:{port}", self.api_key)
+
+        def is_ready() -> bool:
+            try:
+                return client.health()["status"] == "ready"
+            except CarbonqError:
+                return False
+
+        until(is_ready, 60, f"ready API {name}")
+        return client
+
+    def kill(self, name: str) -> None:
+        """End a process as a power cut does."""
+        self.processes[name].kill()
+        self.processes[name].wait(10)
 
     def stop_outside_a_transaction(self, name: str) -> None:
         """Freeze a process at a moment when it does not hold SQLite's one write lock, which would freeze all others."""
         process = self.processes[name]
+        if not self.runtime.db.is_sqlite:
+            process.send_signal(signal.SIGSTOP)  # what it holds there is let go after a while
+            return
         path = self.settings.resolved_database_url.removeprefix("sqlite:///")
 
         def is_free() -> bool:
@@ -128,8 +143,12 @@ class Installation:
         until(is_free, 20, "moment without a lock")
 
     def live(self) -> set[str]:
+        return set(self.count_live())
+
+    def count_live(self) -> Counter[str]:
+        """Count the live workers of each region."""
         with self.db.read() as tx:
-            return {worker.region for worker in regions.live_workers(tx, worker_alive_s=5)}
+            return Counter(worker.region for worker in regions.live_workers(tx, worker_alive_s=5))
 
     def close(self) -> None:
         for process in self.processes.values():
@@ -148,19 +167,27 @@ class Installation:
     def logs(self) -> str:
         return "\n".join(f"== {path.name}\n{path.read_text()[-3000:]}" for path in sorted(self.root.glob("*.log")))
 
+    def unexpected_log_lines(self) -> list[str]:
+        """What no process may ever say, whatever happens to the others: a traceback, an error."""
+        marks = ("Traceback", " ERROR", " CRITICAL")
+        paths = sorted(self.root.glob("*.log"))
+        return [
+            f"{path.name}: {line}"
+            for path in paths
+            for line in path.read_text().splitlines()
+            if any(mark in line for mark in marks)
+        ]
+
     def submit(self, count: int, *, deadline: timedelta = timedelta(minutes=40)) -> str:
-        """Submit an embeddings job of ``count`` documents of 60 words."""
-        chance = random.Random(1)
+        """Submit an embeddings job of ``count`` documents."""
         staged = self.runtime.blobs.stage()
-        for i in range(count):
-            body = {"model": "wordllama-256", "input": " ".join(chance.choices(WORDS, k=60))}
-            line = {"custom_id": f"c{i}", "method": "POST", "url": "/v1/embeddings", "body": body}
-            staged.write(json.dumps(line).encode() + b"\n")
+        for line in documents(count):
+            staged.write(line)
         job, _ = submit.submit(
             self.db,
             self.runtime.blobs,
             staged,
-            NewJob("default", Endpoint.EMBEDDINGS, "wordllama-256", self.runtime.clock.now() + deadline),
+            NewJob("default", Endpoint.EMBEDDINGS, MODEL, self.runtime.clock.now() + deadline),
             models=self.runtime.models,
             regions=self.runtime.regions,
             home_region="north",
@@ -188,9 +215,9 @@ class Installation:
                 "product_line": None,
                 "workload": None,
                 "endpoint": "/v1/embeddings",
-                "model": "wordllama-256",
-                "requested_model": "wordllama-256",
-                "body": {"model": "wordllama-256", "input": "hello world"},
+                "model": MODEL,
+                "requested_model": MODEL,
+                "body": {"model": MODEL, "input": "hello world"},
             },
             timeout_s,
         )

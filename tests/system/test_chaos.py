@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import redis
 from sqlalchemy import select
 
 from carbonq.model import JobState
 from carbonq.store import chunks
 from carbonq.store.tables import attempts
-from tests.system.processes import Installation, redis_server, until
+from tests.system.backends import backend
+from tests.system.processes import Installation, until
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(280)]
 
@@ -21,10 +21,10 @@ ITEMS = 12_000
 
 
 @pytest.fixture
-def installation(tmp_path: Path) -> Iterator[Installation]:
-    with redis_server() as url:
+def installation(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Installation]:
+    with backend(getattr(request, "param", "sqlite-redis"), request) as chosen:
         made = Installation(
-            tmp_path, url, lease_s=8, renew_s=2, checkpoint_items=1_000, redispatch_after_s=2, worker_alive_s=5
+            tmp_path, chosen, lease_s=8, renew_s=2, checkpoint_items=1_000, redispatch_after_s=2, worker_alive_s=5
         )
         try:
             yield made
@@ -46,14 +46,14 @@ def outcomes(installation: Installation) -> list[str | None]:
         return list(tx.execute(select(attempts.c.outcome)).scalars())
 
 
+@pytest.mark.parametrize("installation", ["sqlite-redis", "postgresql-rabbitmq"], indirect=True)
 def test_a_killed_worker_a_flushed_broker_and_doubled_tickets(installation: Installation) -> None:
     installation.start_all()
     job_id = installation.submit(ITEMS)
     installation.tickets.nudge("plan")
     region = until(lambda: running_in(installation, job_id), 60, "chunk that runs")
-    installation.processes[region].kill()
-    redis.Redis.from_url(installation.settings.broker_url.get_secret_value()).flushall()  # type: ignore[union-attr]
-    installation.processes[region].wait(10)
+    installation.kill(region)
+    installation.backend.lose_tickets("north", "south")
     installation.start(region, "worker", "--region", region)
     with installation.db.read() as tx:
         doubled = [(name, chunk.chunk_id) for chunk in chunks.of_job(tx, job_id) for name in ("north", "south")]
@@ -65,6 +65,7 @@ def test_a_killed_worker_a_flushed_broker_and_doubled_tickets(installation: Inst
     assert "lost" in outcomes(installation)
 
 
+@pytest.mark.parametrize("installation", ["sqlite-redis", "postgresql-redis"], indirect=True)
 def test_a_zombie_comes_back_to_a_refused_commit(installation: Installation) -> None:
     installation.start_all()
     job_id = installation.submit(ITEMS)

@@ -10,7 +10,8 @@ import redis
 
 from carbonq.errors import BrokerUnavailable, Unavailable
 from carbonq.tickets import REALTIME, RUN_CHUNK, Tickets, make_celery, tick_task
-from tests.system.processes import redis_server, until
+from tests.system.backends import redis_server
+from tests.system.processes import until
 
 pytestmark = pytest.mark.system
 
@@ -89,6 +90,25 @@ def test_tickets_survive_a_flushed_broker(broker: str) -> None:
     assert tick_task("plan").encode() in client.lrange("carbonq:control.slow", 0, 0)[0]
     client.close()
     tickets.close()
+
+
+def test_installations_with_prefixes_share_a_broker_and_never_meet(broker: str) -> None:
+    one, other = Tickets(broker, queue_prefix="one."), Tickets(broker)
+    one.flexible([("fr", "chk_1")])
+    one.nudge("plan")
+    other.flexible([("fr", "chk_2"), ("fr", "chk_3")])
+    client = redis.Redis.from_url(broker)
+    queues = ("one.flexible.fr", "one.control.slow", "flexible.fr", "control.slow")
+    assert [client.llen(f"carbonq:{queue}") for queue in queues] == [1, 1, 2, 0]
+    client.close()
+    # What workers tell Flower, and what it asks them, stays apart too.
+    conf = make_celery(broker, queue_prefix="one.").conf
+    assert {conf[name] for name in ("control_exchange", "event_exchange", "event_queue_prefix")} == {
+        "one.celery",
+        "one.celeryev",
+    }
+    one.close()
+    other.close()
 
 
 def test_a_broker_that_is_away_is_said_at_once() -> None:

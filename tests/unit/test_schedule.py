@@ -20,6 +20,11 @@ def test_every_tick_has_an_interval_a_queue_and_an_expiry() -> None:
         assert entry["options"]["expires"] >= entry["schedule"]
 
 
+def test_ticks_go_to_the_queues_of_their_installation() -> None:
+    schedule = rooms.load("beat", "schedule").schedule(1.0, "one.")
+    assert {entry["options"]["queue"] for entry in schedule.values()} == {"one.control", "one.control.slow"}
+
+
 def test_grid_bound_ticks_follow_the_clock() -> None:
     intervals = rooms.load("beat", "schedule").intervals_s
     assert (intervals(1.0)["refresh"], intervals(75.0)["refresh"]) == (60.0, 1.0)
