@@ -184,17 +184,19 @@ class Running:
     def up(self) -> None:
         """Start everything as Compose does: in the order of depends_on, each when those before it are as awaited."""
         services = self.compose["services"]
+        healthy: set[str] = set()
         for name in fleet.order(services):
             for other, how in services[name].get("depends_on", {}).items():
                 if how["condition"] == fleet.DONE:
                     assert self.processes[other].wait(60) == 0, self.log(other)
-                else:
+                elif other not in healthy:
                     self.await_health(other)
+                    healthy.add(other)
             if name != "postgres":  # the machine's own stands for it
                 self.processes[name] = self.host.start(name)
         self.processes["worker-socal-2"] = self.host.start("worker-socal", instance=2)
         for name in services:
-            if name != "migrate":
+            if name != "migrate" and name not in healthy:
                 self.await_health(name)
 
     def await_health(self, name: str) -> None:
