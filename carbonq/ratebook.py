@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -47,14 +48,40 @@ def rate_row(rate: Rate) -> Row:
     return {name: getattr(rate, name) for name in rate.__dataclass_fields__}
 
 
-def status_of(rate: Rate, now: datetime, settle_after_s: float) -> RateStatus:
+#: Grid seconds for which only the preferred source may settle a window: a fallback was asked because that one was
+#: away, and most providers bring what they missed once they are back.
+FALLBACK_PATIENCE_S = 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """How a source stands among those of its zone and signal; ``position`` 0 is the preferred one."""
+
+    position: int
+    is_fresh: bool
+    may_settle: bool
+
+
+#: By (signal, zone, source); a source that is not in it comes after all that are.
+Standings = Mapping[tuple[Signal, str, str], Standing]
+
+_UNRANKED = Standing(position=1_000_000, is_fresh=False, may_settle=False)
+_ALONE = Standing(position=0, is_fresh=True, may_settle=False)
+
+
+def status_of(
+    rate: Rate, now: datetime, settle_after_s: float, *, position: int = 0, is_settled_by_another: bool = False
+) -> RateStatus:
     """Say how final a rate is at grid time ``now``.
 
-    Settled: observed, neither imputed nor barred from settling, and its window over for ``settle_after_s``.
+    Settled: observed, neither imputed nor barred from settling, and its window over for ``settle_after_s``; for a
+    fallback (``position`` above 0) over for ``FALLBACK_PATIENCE_S`` more. What never settles is provisional where
+    another source of the same zone and signal may settle (``is_settled_by_another``), else unsettleable.
     """
     if not rate.may_settle:
-        return RateStatus.UNSETTLEABLE
-    is_final = rate.window_at + timedelta(seconds=rate.step_s + settle_after_s) <= now
+        return RateStatus.PROVISIONAL if is_settled_by_another else RateStatus.UNSETTLEABLE
+    wait_s = settle_after_s + (FALLBACK_PATIENCE_S if position else 0.0)
+    is_final = rate.window_at + timedelta(seconds=rate.step_s + wait_s) <= now
     if rate.kind is RateKind.OBSERVED and not rate.is_estimated and is_final:
         return RateStatus.SETTLED
     return RateStatus.PROVISIONAL
@@ -80,16 +107,46 @@ class RateBook:
         self._rates = dict(rates)
 
     @classmethod
-    def of(cls, zones: Mapping[str, str], rates: Iterable[Rate], *, now: datetime, settle_after_s: float) -> RateBook:
+    def of(
+        cls,
+        zones: Mapping[str, str],
+        rates: Iterable[Rate],
+        *,
+        now: datetime,
+        settle_after_s: float,
+        standings: Standings | None = None,
+    ) -> RateBook:
         """Choose the best rate of each window that ``rates`` cover.
 
-        Settled before provisional before unsettleable; then observed before forecast; then the newest issue.
+        Settled before provisional before unsettleable; then a source that is fresh before a stale one, the preferred
+        before the fallback; then observed before forecast; then the newest issue. Where ``standings`` has no source of
+        a zone and signal, all stand alike.
         """
+        ranked = standings or {}
+        places = {(signal, zone) for signal, zone, _ in ranked}
+        settling = {key[:2] for key, standing in ranked.items() if standing.may_settle}
         best: dict[RateKey, tuple[tuple[object, ...], Rate, RateStatus]] = {}
         for rate in rates:
-            status = status_of(rate, now, settle_after_s)
+            place = (rate.signal, rate.zone)
+            standing = ranked.get((*place, rate.source), _UNRANKED) if place in places else _ALONE
+            status = status_of(
+                rate,
+                now,
+                settle_after_s,
+                position=standing.position,
+                is_settled_by_another=place in settling and not standing.may_settle,
+            )
             is_observed = rate.kind is RateKind.OBSERVED
-            rank = (_RANK.get(status, 0), is_observed, rate.issued_at or rate.retrieved_at, rate.retrieved_at)
+            rank = (
+                _RANK.get(status, 0),
+                standing.is_fresh,
+                -standing.position,
+                # What may settle says more than what never does.
+                rate.may_settle,
+                is_observed,
+                rate.issued_at or rate.retrieved_at,
+                rate.retrieved_at,
+            )
             first = window_index(rate.window_at)
             for index in range(first, first + max(1, rate.step_s // WINDOW_S)):
                 key = (rate.signal, rate.zone, index)

@@ -30,6 +30,9 @@ TICK_SECONDS = Histogram("carbonq_tick_seconds", "Time of a tick", ["tick"])
 TICK_ERRORS = Counter("carbonq_tick_errors", "Ticks that failed", ["tick"])
 TICKS_SKIPPED = Counter("carbonq_ticks_skipped", "Ticks that came while the one before still ran", ["tick"])
 
+#: Grid sources as the control workers asked them.
+GRID_ASKS = Counter("carbonq_grid_asks", "Times a grid source was asked, by what came of it", ["source", "result"])
+
 #: The API: requests by route template (never by id), and realtime calls as a client of the API waits for them.
 API_REQUESTS = Counter("carbonq_api_requests", "HTTP requests answered", ["method", "route", "status"])
 API_REALTIME_SECONDS = Histogram(
@@ -42,6 +45,19 @@ API_REALTIME_SECONDS = Histogram(
 #: Set from the database and the API's memory at each scrape.
 JOBS = Gauge("carbonq_jobs", "Jobs by state", ["state"])
 LIVE_WORKERS = Gauge("carbonq_live_workers", "Region workers heard of lately", ["region"])
+
+#: Grid sources and zones, likewise from the database; ages are grid seconds.
+GRID_STALE_SHARE = Gauge(
+    "carbonq_grid_stale_zones_ratio", "Share of zones whose rates are all stale, by signal", ["signal"]
+)
+GRID_ZONE_STALE = Gauge("carbonq_grid_zone_stale", "1 where all sources of a zone are stale", ["zone", "signal"])
+GRID_SOURCE_AGE_SECONDS = Gauge(
+    "carbonq_grid_source_age_seconds", "Age of the newest rate a source told of", ["zone", "signal", "source"]
+)
+GRID_SOURCE_FAILURES = Gauge(
+    "carbonq_grid_source_failures", "Times in a row that a source did not answer", ["zone", "signal", "source"]
+)
+GRID_SOURCE_DOWN = Gauge("carbonq_grid_source_down", "1 where a source counts as down", ["zone", "signal", "source"])
 
 _FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(process)d %(name)s: %(message)s"
 

@@ -11,8 +11,9 @@ from celery import Celery
 
 from carbonq import telemetry, wiring
 from carbonq.errors import CarbonqError
-from carbonq.services import chunk, dispatch, expire, finish, plan, reap, refresh, settle
+from carbonq.services import chunk, dispatch, expire, finish, plan, reap, retire, settle
 from carbonq.services.rates import RateCache
+from carbonq.services.refresh import Refresher
 from carbonq.tickets import TICK_QUEUES, Tickets, tick_task
 
 logger = logging.getLogger(__name__)
@@ -31,8 +32,8 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
     """Return what each tick does."""
     runtime, tickets = context.runtime, context.tickets
     settings, db, clock = runtime.settings, runtime.db, runtime.clock
-    sources = wiring.make_sources(settings, clock)
-    rates = RateCache(runtime.regions, settle_after_s=settings.settle_after_s)
+    refresher = Refresher(db, wiring.make_sources(settings, clock), clock, max_stale_s=settings.max_stale_s)
+    rates = RateCache(runtime.regions, settle_after_s=settings.settle_after_s, max_stale_s=settings.max_stale_s)
 
     def run_plan() -> None:
         made = chunk.chunk_jobs(
@@ -67,6 +68,14 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
             recorded_by=context.name,
         )
 
+    keep = retire.Keep(
+        results_days=settings.keep_results_days,
+        events_days=settings.keep_events_days,
+        plans_days=settings.keep_plans_days,
+        forecasts_days=settings.keep_forecasts_days,
+        thin_forecasts_after_days=settings.thin_forecasts_after_days,
+        observations_days=settings.keep_observations_days,
+    )
     return {
         "dispatch": lambda: dispatch.dispatch(
             db,
@@ -79,7 +88,8 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
         "finish": lambda: finish.finish_jobs(db, runtime.blobs, clock),
         "plan": run_plan,
         "reap": run_reap,
-        "refresh": lambda: refresh.refresh(db, sources, clock),
+        "refresh": refresher.run,
+        "retire": lambda: retire.retire(db, runtime.blobs, clock, keep),
         "settle": lambda: settle.settle(db, clock.now(), settle_after_s=settings.settle_after_s),
     }
 

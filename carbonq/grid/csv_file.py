@@ -15,11 +15,15 @@ from decimal import Decimal, InvalidOperation
 from pathlib import Path
 
 from carbonq.errors import SignalUnavailable
+from carbonq.grid.readings import scale_note
 from carbonq.model import Signal
-from carbonq.signals import Forecast, Observation, SourceNote
-from carbonq.units import WINDOW_S, parse_iso, window_at, window_index
+from carbonq.signals import Forecast, NoteLevel, Observation, SourceNote
+from carbonq.units import WINDOW_S, iso, parse_iso, window_at, window_index
 
 _COLUMNS = ("time_utc", "g_per_kwh")
+
+#: How far ahead a file is read as a forecast: every issue is stored, and no plan looks further.
+_AHEAD = timedelta(days=8)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +66,8 @@ class CsvSource:
         table = self._read(zone)
         issued_at = now.replace(minute=0, second=0, microsecond=0)
         first = max(0, (issued_at - table.start_at) // table.step)
-        if now >= table.end_at or not any(value is not None for value in table.values[first:]):
+        values = table.values[first : first + max(1, _AHEAD // table.step)]
+        if now >= table.end_at or not any(value is not None for value in values):
             return None
         return Forecast(
             zone=zone,
@@ -75,7 +80,7 @@ class CsvSource:
             retrieved_at=now,
             start_at=table.start_at + first * table.step,
             step_s=int(table.step.total_seconds()),
-            values=table.values[first:],
+            values=values,
             raw_unit="g/kWh",
             raw_per_g_per_kwh=Decimal(1),
             is_estimated=False,
@@ -118,8 +123,23 @@ class CsvSource:
         return ()
 
     def check(self, zone: str, now: datetime) -> Sequence[SourceNote]:
-        """Return nothing beside what its values show."""
-        return ()
+        """Say what the file holds: its span and step, how far ahead it goes, whether it could be an index."""
+        try:
+            table = self._read(zone)
+        except SignalUnavailable as error:
+            return [SourceNote(NoteLevel.FAIL, error.message)]
+        known = sum(value is not None for value in table.values)
+        step_min = table.step.total_seconds() / 60
+        text = f"{known} values every {step_min:.0f} min from {iso(table.start_at)} to {iso(table.end_at)}"
+        notes = [SourceNote(NoteLevel.OK, text)]
+        if known < len(table.values):
+            notes.append(SourceNote(NoteLevel.WARN, f"{len(table.values) - known} of its steps have no value"))
+        if table.end_at <= now:
+            notes.append(
+                SourceNote(NoteLevel.WARN, f"it ends at {iso(table.end_at)}: nothing is known of now or later")
+            )
+        scale = scale_note(table.values)
+        return [*notes, scale] if scale else notes
 
     def close(self) -> None:
         """Nothing to close."""

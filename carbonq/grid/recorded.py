@@ -24,7 +24,7 @@ from carbonq.errors import SignalUnavailable
 from carbonq.model import Signal
 from carbonq.plan.forecaster import Series
 from carbonq.plan.replay import Recorded
-from carbonq.signals import Forecast, Observation, SourceNote
+from carbonq.signals import Forecast, NoteLevel, Observation, SourceNote
 from carbonq.units import WINDOW, WINDOW_S, parse_iso, window_at, window_index
 
 SOURCE = "recorded-demo"
@@ -191,8 +191,14 @@ class RecordedSource:
         return ()
 
     def check(self, zone: str, now: datetime) -> Sequence[SourceNote]:
-        """Return nothing beside what its values show."""
-        return ()
+        """Say what it is."""
+        if zone not in self._days.observed:
+            known = ", ".join(sorted(self._days.observed))
+            return [SourceNote(NoteLevel.FAIL, f"the recorded grid has no zone {zone}; it has {known}")]
+        text = "recorded days of June 2021, for the demo"
+        if self._is_shifted:
+            text += ", replayed over and over: estimated, and entries on it never settle"
+        return [SourceNote(NoteLevel.OK, text)]
 
     def close(self) -> None:
         """Nothing to close."""

@@ -1,4 +1,4 @@
-"""Read what is stored of the regions' zones and make the planner's outlook of it. Marginal rates only."""
+"""Read what is stored of the regions' zones and make the planner's outlook of it. Rates of one signal only."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from carbonq.plan import outlook
 from carbonq.plan.forecaster import EMPTY, HISTORY_DAYS, Series
 from carbonq.plan.outlook import Outlook, ZoneData
 from carbonq.signals import Forecast
-from carbonq.store import forecasts
+from carbonq.store import forecasts, sources
 from carbonq.store.database import Database, Tx
 from carbonq.units import WINDOW_S, window_index, window_of
 
@@ -21,25 +21,38 @@ _DAYS = min(7, HISTORY_DAYS)
 
 
 def load_outlook(
-    db: Database, regions: Sequence[Region], now: datetime, horizon_windows: int, max_stale_s: float
+    db: Database,
+    regions: Sequence[Region],
+    now: datetime,
+    horizon_windows: int,
+    max_stale_s: float,
+    *,
+    signal: Signal = Signal.MOER,
 ) -> Outlook:
-    """Return the outlook of ``horizon_windows`` windows from the one that holds ``now``.
+    """Return the outlook of ``horizon_windows`` windows from the one that holds ``now``, of one signal.
 
-    A zone that was neither forecast nor observed within ``max_stale_s`` grid seconds counts as down: all its values are
-    missing. Raises StoreUnavailable.
+    Each zone's values are those of its most preferred source that is not stale. A zone that was neither forecast nor
+    observed within ``max_stale_s`` grid seconds counts as down: all its values are missing. Raises StoreUnavailable.
     """
+    wanted = list(dict.fromkeys(region.zone for region in regions))
     with db.read() as tx:
-        zones = {zone: _zone(tx, zone, now, max_stale_s) for zone in dict.fromkeys(region.zone for region in regions)}
+        states = sources.states(tx, wanted)
+        zones: dict[str, ZoneData] = {}
+        for zone in wanted:
+            may_use, source = sources.choose(states, zone, signal, now, max_stale_s)
+            zones[zone] = _zone(tx, zone, signal, source, now=now, max_stale_s=max_stale_s) if may_use else ZoneData()
     return outlook.build(regions, zones, now, horizon_windows)
 
 
-def _zone(tx: Tx, zone: str, now: datetime, max_stale_s: float) -> ZoneData:
+def _zone(
+    tx: Tx, zone: str, signal: Signal, source: str | None, *, now: datetime, max_stale_s: float
+) -> ZoneData:
     oldest = now - timedelta(seconds=max_stale_s)
-    forecast = forecasts.newest_forecast(tx, zone, Signal.MOER, now)
+    forecast = forecasts.newest_forecast(tx, zone, signal, now, source=source)
     if forecast is not None and forecast.issued_at < oldest:
         forecast = None
     start = window_of(now) - timedelta(days=_DAYS)
-    rows = forecasts.history(tx, zone, Signal.MOER, start, now)
+    rows = forecasts.history(tx, zone, signal, start, now, source=source)
     if forecast is None and (not rows or rows[-1][0] + timedelta(seconds=rows[-1][1]) < oldest):
         return ZoneData()
     first = window_index(start)

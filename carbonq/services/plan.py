@@ -22,7 +22,7 @@ from carbonq.plan import capacity, planner, policy
 from carbonq.plan.planner import ChunkNeed, Plan
 from carbonq.services.outlook import load_outlook
 from carbonq.store import chunks as chunk_rows
-from carbonq.store import placements
+from carbonq.store import placements, sources
 from carbonq.store import regions as region_rows
 from carbonq.store.database import Database
 from carbonq.store.placements import Busy, NewPlacement, NewPlan
@@ -61,6 +61,7 @@ class _State:
     caps: Mapping[str, Decimal]
     inputs: str
     last_inputs: str | None
+    signal: Signal
 
 
 def plan_waiting(
@@ -88,7 +89,7 @@ def plan_waiting(
     active = [region for region in state.regions if region.state is RegionState.ACTIVE]
     if not active:
         return PlanSummary(chunks=len(free), unplaced=len(free))
-    outlook = load_outlook(db, active, state.now, windows, max_stale_s)
+    outlook = load_outlook(db, active, state.now, windows, max_stale_s, signal=state.signal)
     lanes = capacity.build(
         active,
         now=state.now,
@@ -106,7 +107,8 @@ def _read(db: Database, clock: Clock, worker_alive_s: float) -> _State:
         now = clock.now()
         regions = region_rows.load_all(tx, worker_alive_s=worker_alive_s)
         states = ",".join(f"{region.name}={region.state.value[0]}{region.is_healthy:d}" for region in regions)
-        newest = ".".join(str(number) for number in placements.newest_forecast_ids(tx, Signal.MOER))
+        signal = sources.decision_signal(tx)
+        newest = placements.newest_forecast_id(tx, signal)
         return _State(
             now=now,
             factor=clock.factor,
@@ -115,7 +117,8 @@ def _read(db: Database, clock: Clock, worker_alive_s: float) -> _State:
             busy=placements.busy(tx) if found else [],
             backoffs=placements.backoffs(tx) if found else {},
             caps=placements.caps(tx) if found else {},
-            inputs=f"window {window_index(now)}; forecasts {newest}; regions {states}",
+            inputs=f"window {window_index(now)}; {signal.value} forecast {newest}; regions {states}",
+            signal=signal,
             last_inputs=placements.last_inputs(tx) if found else None,
         )
 
@@ -235,6 +238,7 @@ def _write(db: Database, state: _State, made: Plan, duration_s: float) -> PlanSu
                 issued_at=one.issued_at,
                 reason=one.reason.value,
                 latest_start_at=_latest_start(chunks[one.chunk_id], state.factor),
+                signal=state.signal,
             )
             for one in changed
             if one.chunk_id in open_ids
@@ -251,8 +255,9 @@ def _write(db: Database, state: _State, made: Plan, duration_s: float) -> PlanSu
                 lower_bound_g=made.lower_bound_g,
                 is_overlay=made.is_overlay,
                 duration_s=duration_s,
-                note=_note(made),
+                note=_note(made, state.signal),
                 inputs=state.inputs,
+                signal=state.signal,
             ),
         )
         placements.place(tx, plan_id, new, created_at=state.now)
@@ -283,11 +288,14 @@ def _latest_start(chunk: Chunk, factor: float) -> datetime:
     return policy.latest_safe_start(chunk.deadline_at, chunk.est_duration_s, factor)
 
 
-def _note(made: Plan) -> str | None:
+def _note(made: Plan, signal: Signal) -> str | None:
     """Say what an operator should know of a plan; None if there is nothing."""
     parts: list[str] = []
     if made.is_overlay:
-        parts.append("no marginal rate is known: earliest window, nearest region")
+        kind = "marginal" if signal is Signal.MOER else "average"
+        parts.append(f"no {kind} rate is known: earliest window, nearest region")
+    elif signal is Signal.AER:
+        parts.append("decided by average rates: no zone has a marginal source")
     if made.late:
         parts.append(f"{made.late} chunks cannot be finished by their deadline")
     if made.unplaced:

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 
 from carbonq.model import Rate, Region
 from carbonq.ratebook import RateBook
-from carbonq.store import rates
+from carbonq.store import rates, sources
 from carbonq.store.database import Database
 from carbonq.units import WINDOW, window_of
 
@@ -23,10 +23,14 @@ MAX_BASELINES = 2_000
 class RateCache:
     """The rates of some regions around now, as immutable snapshots; ``refresh`` may run in a thread of its own."""
 
-    def __init__(self, regions: Sequence[Region], *, settle_after_s: float = 0.0) -> None:
-        """Take the regions whose zones are needed: the worker's own and those that may be a baseline."""
+    def __init__(self, regions: Sequence[Region], *, settle_after_s: float = 0.0, max_stale_s: float = 7200.0) -> None:
+        """Take the regions whose zones are needed: the worker's own and those that may be a baseline.
+
+        A source that told of nothing for ``max_stale_s`` grid seconds comes after those that did.
+        """
         self._zones = {region.name: region.zone for region in regions}
         self._settle_after_s = settle_after_s
+        self._max_stale_s = max_stale_s
         self._lock = threading.Lock()
         self._baselines: dict[tuple[str, datetime], None] = {}
         self._book = RateBook(self._zones, {})
@@ -60,7 +64,8 @@ class RateCache:
             for span, zones in [(around, everywhere), *_runs(outside)]:
                 known += rates.observed(tx, zones, span)
                 known += rates.foretold(tx, zones, span, now=now)
-        self._book = RateBook.of(self._zones, known, now=now, settle_after_s=self._settle_after_s)
+            standings = sources.standings(tx, everywhere, now=now, max_stale_s=self._max_stale_s)
+        self._book = RateBook.of(self._zones, known, now=now, settle_after_s=self._settle_after_s, standings=standings)
 
 
 def _runs(windows: dict[datetime, set[str]]) -> list[tuple[rates.Span, set[str]]]:

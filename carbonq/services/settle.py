@@ -13,7 +13,7 @@ from decimal import Decimal
 
 from carbonq.model import EntryReason, Rate, RateStatus, Signal
 from carbonq.ratebook import OPEN_STATUSES, RateBook, Row, rate_row
-from carbonq.store import ledger, rates
+from carbonq.store import ledger, rates, sources
 from carbonq.store.database import Database, Tx
 from carbonq.store.dialect import machine_now, serialise
 from carbonq.units import WINDOW, grams
@@ -78,7 +78,8 @@ def _final_rates(tx: Tx, keys: Collection[Key], when: _When) -> dict[Key, Rate]:
         windows = [at for of_signal, of_zone, at in keys if (of_signal, of_zone) == (signal, zone)]
         span = rates.Span(min(windows), max(windows) + WINDOW)
         known = rates.observed(tx, [zone], span, signal)
-        book = RateBook.of({}, known, now=when.now, settle_after_s=when.settle_after_s)
+        standings = sources.standings(tx, [zone])
+        book = RateBook.of({}, known, now=when.now, settle_after_s=when.settle_after_s, standings=standings)
         for at in windows:
             rate, status = book.lookup(signal, zone, at)
             if rate is not None and status is RateStatus.SETTLED:

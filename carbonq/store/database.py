@@ -13,6 +13,9 @@ from sqlalchemy.exc import TimeoutError as PoolTimeout
 from carbonq.errors import ConfigError, StoreUnavailable
 from carbonq.store import dialect
 
+#: How long the way to a PostgreSQL server may take, in seconds; a host that swallows packets would keep it for minutes.
+CONNECT_TIMEOUT_S = 5
+
 #: A transaction; every store function takes one first.
 Tx = Connection
 
@@ -29,6 +32,8 @@ class Database:
         self.is_sqlite = self.url.startswith("sqlite")
         options = {} if self.is_sqlite else {"pool_size": pool_size, "max_overflow": 10, "pool_pre_ping": True}
         connect_args: dict[str, object] = {"check_same_thread": False, "timeout": 30} if self.is_sqlite else {}
+        if not self.is_sqlite and "connect_timeout" not in self.url:
+            connect_args["connect_timeout"] = CONNECT_TIMEOUT_S
         try:
             self._engine = create_engine(self.url, echo=echo, connect_args=connect_args, **options)
         except ImportError as error:  # psycopg without its binary part raises this one

@@ -45,16 +45,16 @@ def add_observations(tx: Tx, found: Sequence[Observation]) -> int:
     )
     statement = select(*(observations.c[name] for name in ("window_at", "revision", *_TELLING))).where(*mine)
     known: dict[datetime, tuple[int, tuple[Any, ...]]] = {}
-    for at, revision, *said in tx.execute(statement.order_by(observations.c.revision)):
-        known[at] = (revision, tuple(said))
+    for row in tx.execute(statement.order_by(observations.c.revision)):
+        known[row.window_at] = (row.revision, tuple(row[2:]))
     rows: list[dict[str, Any]] = []
     # In one order everywhere, so that two processes that store the same never wait for each other in a ring.
     for one in sorted(found, key=lambda one: one.window_at):
         revision, before = known.get(one.window_at, (0, ()))
         said = tuple(getattr(one, name) for name in _TELLING)
         if before != said:
-            row: dict[str, Any] = {name: getattr(one, name) for name in Observation.__dataclass_fields__}
-            rows.append(row | {"signal": one.signal.value, "revision": revision + 1})
+            new: dict[str, Any] = {name: getattr(one, name) for name in Observation.__dataclass_fields__}
+            rows.append(new | {"signal": one.signal.value, "revision": revision + 1})
             known[one.window_at] = (revision + 1, said)
     return insert_new(tx, observations, rows)
 
@@ -111,18 +111,19 @@ def sources_of(tx: Tx, zone: str, signal: Signal) -> list[str]:
         {
             source
             for table in (forecasts, observations)
-            for at_zone, of_signal, source in _series(tx, table)
-            if (at_zone, of_signal) == (zone, signal.value)
+            for _, of_signal, source in series(tx, table, zone)
+            if of_signal == signal.value
         }
     )
 
 
-def _series(tx: Tx, table: Table) -> Iterator[tuple[str, str, str]]:
+def series(tx: Tx, table: Table = forecasts, zone: str | None = None) -> Iterator[tuple[str, str, str]]:
     """Walk from one (zone, signal, source) to the next along the index: there are few, and millions of rows."""
     key = (table.c.zone, table.c.signal, table.c.source)
-    last = ("", "", "")
+    terms = () if zone is None else (table.c.zone == zone,)
+    last = ("" if zone is None else zone, "", "")
     while True:
-        following = tx.execute(select(*key).where(tuple_(*key) > last).order_by(*key).limit(1)).first()
+        following = tx.execute(select(*key).where(tuple_(*key) > last, *terms).order_by(*key).limit(1)).first()
         if following is None:
             return
         last = (following.zone, following.signal, following.source)
@@ -229,7 +230,7 @@ def _hour(at: datetime) -> datetime:
 def retire_observations(tx: Tx, *, before: datetime, limit: int) -> int:
     """Delete observations of windows before ``before``; about ``limit`` rows, call again until it returns 0."""
     gone = 0
-    for zone, signal, source in list(_series(tx, observations)):
+    for zone, signal, source in list(series(tx, observations)):
         mine = (observations.c.zone == zone, observations.c.signal == signal, observations.c.source == source)
         oldest = select(observations.c.window_at).where(*mine, observations.c.window_at < before)
         windows = tx.execute(oldest.order_by(observations.c.window_at).limit(limit - gone)).scalars().all()

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from sqlalchemy import bindparam, func, insert, or_, select, update
+from sqlalchemy import bindparam, insert, or_, select, update
 
 from carbonq.model import FINAL_JOB_STATES, ChunkState, Signal
 from carbonq.store.database import Tx
@@ -32,6 +32,7 @@ class NewPlan:
     duration_s: float
     note: str | None
     inputs: str
+    signal: Signal = Signal.MOER
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,7 @@ class NewPlacement:
     issued_at: datetime | None
     reason: str
     latest_start_at: datetime
+    signal: Signal = Signal.MOER
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +65,11 @@ def last_inputs(tx: Tx) -> str | None:
     return tx.execute(select(plans.c.inputs).order_by(plans.c.recorded_at.desc()).limit(1)).scalar_one_or_none()
 
 
-def newest_forecast_ids(tx: Tx, signal: Signal) -> list[int]:
-    """Return the newest forecast's number of each zone, in the zones' order: they change when a forecast arrives."""
-    newest = select(func.max(forecasts.c.forecast_id)).where(forecasts.c.signal == signal.value)
-    return list(tx.execute(newest.group_by(forecasts.c.zone).order_by(forecasts.c.zone)).scalars())
+def newest_forecast_id(tx: Tx, signal: Signal) -> int | None:
+    """Return the number of the forecast that was stored last: it changes when one arrives, of whatever zone."""
+    statement = select(forecasts.c.forecast_id).where(forecasts.c.signal == signal.value)
+    # Backwards from the end, which finds one at once; grouping by zone would read all that are kept.
+    return tx.execute(statement.order_by(forecasts.c.forecast_id.desc()).limit(1)).scalar_one_or_none()
 
 
 def busy(tx: Tx) -> list[Busy]:
@@ -140,7 +143,7 @@ def still_plannable(tx: Tx, chunk_ids: Sequence[str]) -> set[str]:
 
 def add_plan(tx: Tx, plan: NewPlan) -> None:
     """Store a plan's row."""
-    values = {name: getattr(plan, name) for name in NewPlan.__dataclass_fields__}
+    values = {name: getattr(plan, name) for name in NewPlan.__dataclass_fields__} | {"signal": plan.signal.value}
     tx.execute(insert(plans).values(**values, recorded_at=machine_now(tx)))
 
 
@@ -177,6 +180,7 @@ def place(tx: Tx, plan_id: str, placed: Sequence[NewPlacement], *, created_at: d
             "issued_at": one.issued_at,
             "reason": one.reason,
             "created_at": created_at,
+            "signal": one.signal.value,
         }
         for one in placed
     ]

@@ -9,12 +9,13 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import Row, and_, func, select
+from sqlalchemy import Row, select
 
 from carbonq.model import Rate, RateKind, Signal
 from carbonq.ratebook import make_rate
 from carbonq.store import packing
 from carbonq.store.database import Tx
+from carbonq.store.forecasts import series
 from carbonq.store.tables import forecasts, observations
 
 #: Longest step a source may have; look-ups reach back that far for a value that covers a window.
@@ -96,22 +97,17 @@ def foretold(tx: Tx, zones: Collection[str], span: Span, *, now: datetime) -> li
 
 def _issues(tx: Tx, zones: Collection[str], span: Span, now: datetime) -> list[Row[Any]]:
     """Return the newest issue of each source, however old, and all issues since the span began; newest first."""
-    key = (forecasts.c.zone, forecasts.c.signal, forecasts.c.source)
-    newest = (
-        select(*key, func.max(forecasts.c.issued_at, type_=forecasts.c.issued_at.type).label("issued_at"))
-        .where(forecasts.c.zone.in_(zones), forecasts.c.issued_at <= now)
-        .group_by(*key)
-        .subquery()
-    )
-    is_newest = and_(*(column == newest.c[column.name] for column in (*key, forecasts.c.issued_at)))
-    is_recent = forecasts.c.issued_at.between(span.start - MAX_STEP, now)
-    rows = list(tx.execute(select(forecasts).join(newest, is_newest)))
-    seen = {row.forecast_id for row in rows}
-    rows += (
-        row
-        for row in tx.execute(select(forecasts).where(forecasts.c.zone.in_(zones), is_recent))
-        if row.forecast_id not in seen
-    )
+    rows: list[Row[Any]] = []
+    for zone, signal, source in [one for name in sorted(zones) for one in series(tx, zone=name)]:
+        mine = select(forecasts).where(
+            forecasts.c.zone == zone,
+            forecasts.c.signal == signal,
+            forecasts.c.source == source,
+            forecasts.c.issued_at <= now,
+        )
+        since = mine.where(forecasts.c.issued_at >= span.start - MAX_STEP).order_by(forecasts.c.issued_at.desc())
+        found = tx.execute(since).all() or tx.execute(mine.order_by(forecasts.c.issued_at.desc()).limit(1)).all()
+        rows += found
     return sorted(rows, key=lambda row: row.issued_at, reverse=True)
 
 

@@ -18,7 +18,7 @@ from carbonq.store.tables import items, jobs, placements, plans
 from carbonq.units import WINDOW
 from tests.services.planning import NORTH, SOUTH, START, SetClock, add_chunks, change, chunk, open_regions, place, run
 
-SOURCES = {(region.zone, Signal.MOER): RecordedSource() for region in (NORTH, SOUTH)}
+SOURCES = {(region.zone, Signal.MOER): [RecordedSource()] for region in (NORTH, SOUTH)}
 
 
 def ready(db: Database, clock: SetClock) -> None:

@@ -36,10 +36,10 @@ class Away:
 
 def test_one_source_that_is_away_does_not_stop_the_others(database: Database, caplog: pytest.LogCaptureFixture) -> None:
     clock = SetClock()
-    sources = {("X", Signal.MOER): Away(), (NORTH.zone, Signal.MOER): RecordedSource()}
+    sources = {("X", Signal.MOER): [Away()], (NORTH.zone, Signal.MOER): [RecordedSource()]}
     days = (START - recording().start_at).days
     assert refresh(database, sources, clock) == 2 + days * 288 + 144  # the running window is of the issue before
-    assert "moer of X cannot be had: the provider does not answer" in caplog.text
+    assert "moer of X cannot be had from away: the provider does not answer" in caplog.text
     assert refresh(database, sources, clock) == 0
     clock.at += 2 * WINDOW
     assert refresh(database, sources, clock) == 3
@@ -47,7 +47,7 @@ def test_one_source_that_is_away_does_not_stop_the_others(database: Database, ca
 
 def test_the_first_window_of_a_fresh_installation_has_a_rate(database: Database) -> None:
     clock = SetClock(START + timedelta(seconds=100))
-    refresh(database, {(NORTH.zone, Signal.MOER): RecordedSource()}, clock)
+    refresh(database, {(NORTH.zone, Signal.MOER): [RecordedSource()]}, clock)
     cache = RateCache([NORTH])
     cache.refresh(database, clock.now())
     rate, status = cache.book().lookup(Signal.MOER, NORTH.zone, START)
@@ -58,7 +58,7 @@ def test_the_first_window_of_a_fresh_installation_has_a_rate(database: Database)
 
 def test_the_outlook_says_where_each_value_comes_from(database: Database) -> None:
     clock = SetClock(START + timedelta(seconds=100))
-    refresh(database, {(NORTH.zone, Signal.MOER): RecordedSource()}, clock)
+    refresh(database, {(NORTH.zone, Signal.MOER): [RecordedSource()]}, clock)
     made = load_outlook(database, [NORTH, SOUTH], clock.now(), 300, 7200)
     days = recording()
     now = window_index(START) - days.first_window
