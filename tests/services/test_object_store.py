@@ -57,7 +57,7 @@ def test_a_job_goes_its_way(sqlite_database: Database, tmp_path: Path, blobs: Ob
     )
     headers = {"Authorization": f"Bearer {key}", "Content-Type": "application/x-ndjson"}
     query = {"endpoint": "/v1/embeddings", "model": MODEL.name, "deadline": "6h"}
-    with serving(api, background=[]) as url, httpx.Client(base_url=url, headers=headers, trust_env=False) as http:
+    with serving(api) as url, httpx.Client(base_url=url, headers=headers, trust_env=False) as http:
         sent = http.post("/v1/jobs", params=query, content=body)
         assert sent.status_code == 202, sent.text
         job_id = sent.json()["id"]
