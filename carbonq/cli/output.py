@@ -25,6 +25,7 @@ def emit_json(value: Any) -> None:
     sys.stdout.write(
         orjson.dumps(value, default=str, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode() + "\n"
     )
+    sys.stdout.flush()  # a command may go on for long after it
 
 
 def emit_table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
