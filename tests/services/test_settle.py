@@ -10,9 +10,10 @@ from sqlalchemy import func, select
 
 from carbonq.errors import StoreUnavailable
 from carbonq.model import EntryKind, RateKind, Signal
+from carbonq.ratebook import FALLBACK_PATIENCE_S
 from carbonq.services import settle as settling
 from carbonq.services.settle import settle
-from carbonq.store import ledger
+from carbonq.store import ledger, sources
 from carbonq.store.database import Database
 from carbonq.store.tables import entries, unsettled
 from carbonq.units import WINDOW, grams
@@ -209,3 +210,30 @@ def test_entries_that_were_settled_when_booked_are_left_alone(sqlite_database: D
     store(sqlite_database, book(rates=rate_book(final, now=OVER)))
     observe(sqlite_database, "Z-AWAY", W0, "1")
     assert run(sqlite_database) == 0
+
+
+def test_an_entry_priced_by_one_source_settles_by_rule_with_another(database: Database) -> None:
+    configure(database)
+    store(database, book(rates=rate_book()))
+    with database.write() as tx:
+        sources.configure(tx, {("Z-AWAY", Signal.MOER): ("test", "spare")})
+    observe(database, "Z-AWAY", W0, "222", source="spare")
+    day = timedelta(seconds=FALLBACK_PATIENCE_S)
+    assert run(database, OVER + day - timedelta(seconds=1)) == 0  # the preferred one may still come
+    assert run(database, OVER + day) == 5
+    (line,) = (line for line in lines(database) if line["item"] == "3")
+    assert (line["moer_status"], line["moer_source"], line["moer_g_per_kwh"]) == ("settled", "spare", "222")
+    # What settled is not settled again: the preferred source's late value is for a restatement.
+    observe(database, "Z-AWAY", W0, "111")
+    assert run(database, OVER + 2 * day) == 0
+
+
+def test_the_preferred_source_settles_before_the_fallback(database: Database) -> None:
+    configure(database)
+    store(database, book(rates=rate_book()))
+    with database.write() as tx:
+        sources.configure(tx, {("Z-AWAY", Signal.MOER): ("test", "spare")})
+    observe(database, "Z-AWAY", W0, "222", source="spare")
+    observe(database, "Z-AWAY", W0, "111")
+    assert run(database, OVER + timedelta(days=3)) == 5
+    assert {line["moer_source"] for line in lines(database)} == {"test"}
