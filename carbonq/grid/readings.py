@@ -119,7 +119,7 @@ def unit_of(text: Json, where: str) -> Unit:
     if spelling in _NO_INTENSITY:
         raise SignalUnavailable(f"{where} is in {shown(text)}: {_NO_INTENSITY[spelling]}")
     raise SignalUnavailable(
-        f"{where} is in {shown(text)!r}, an unknown unit; known are {known}, also with CO2 or CO2eq"
+        f"{where} is in {shown(text)!r}, which is unknown; known are {known}, also with CO2 or CO2eq"
     )
 
 

@@ -50,6 +50,10 @@ _LOOK_BACK = timedelta(minutes=30)
 _SUBSTITUTED = re.compile(r"substitut|imput|fall.?back|back.?up|missing|unavailab|stale|outdated|delay|persist", re.I)
 
 
+class NotReadable(SignalUnavailable):
+    """The account's plan does not include this."""
+
+
 class WattTimeSource:
     """One region for one zone; all zones share the account."""
 
@@ -81,10 +85,24 @@ class WattTimeSource:
         self._where = f"{self.name} {self._area}"
         self._warnings: Sequence[str] = ()
         self._newest_at: datetime | None = None
+        self._has_none_until: datetime | None = None
 
     def forecast(self, zone: str, now: datetime) -> Forecast | None:
-        """Return the newest forecast issued by ``now``, an earlier issue where the newest is later than that."""
+        """Return the newest forecast issued by ``now``, an earlier issue where the newest is later than that.
+
+        None where the account may read no forecast of the region; that is asked again each hour.
+        """
         self._check_zone(zone)
+        if self._has_none_until is not None and now < self._has_none_until:
+            return None
+        try:
+            return self._forecast_by(zone, now)
+        except NotReadable as error:
+            logger.warning("%s; there is no forecast", error.message)
+            self._has_none_until = now + timedelta(hours=1)
+            return None
+
+    def _forecast_by(self, zone: str, now: datetime) -> Forecast | None:
         if self._newest_at is None or self._newest_at <= now:
             found = self._current(now)
             self._newest_at = found.issued_at
@@ -202,7 +220,7 @@ class WattTimeSource:
         except Refused as error:
             if error.status != 403 or "scope" not in error.said.lower():
                 raise
-            raise SignalUnavailable(
+            raise NotReadable(
                 f"WattTime: this account may not read {path} of {self._area} ({error.said}); free accounts read "
                 "CAISO_NORTH only",
                 retry_after_s=error.retry_after_s,
@@ -211,6 +229,7 @@ class WattTimeSource:
         for field, value in (("region", self._area), ("signal_type", SIGNAL_TYPE)):
             if meta.get(field) != value:
                 raise SignalUnavailable(f"{self._where} was answered for {field} {shown(str(meta.get(field)))}")
+        self._scale(meta)
         self._warn(meta.get("warnings"))
         return list_of(body.get("data"), f"{self._where}: data"), meta
 
@@ -291,17 +310,11 @@ def access_notes(area: str, region: Mapping[str, Json], model: str | None) -> li
     if model is not None and model not in dates:
         text = f"{area} has no model {model}; it has {', '.join(dates) or 'none'}"
         return [*notes, SourceNote(NoteLevel.FAIL, text)]
-    kinds = {
-        str(one.get("type"))
-        for models in endpoints.values()
-        for one in models
-        if one.get("model") == (model or dates[-1])
-    }
+    newest = model or (dates[-1] if dates else "none")
+    kinds = {str(one.get("type")) for models in endpoints.values() for one in models if one.get("model") == newest}
     for kind in sorted(kinds & {"proxy", "average"}):
         text = f"the rates of {area} come from a model of type {kind}, which does not follow the grid's own data"
         notes.append(SourceNote(NoteLevel.WARN, text))
     period_s = region.get("data_point_period_seconds")
-    text = (
-        f"the account reads {SIGNAL_TYPE} of {area}: every {period_s} s, newest model {dates[-1] if dates else 'none'}"
-    )
+    text = f"the account reads {SIGNAL_TYPE} of {area}: every {period_s} s, model {newest}"
     return [SourceNote(NoteLevel.OK, text), *notes]

@@ -22,4 +22,6 @@ def closed_clients() -> Iterator[None]:
     """Close the connections of every client that ``make_http`` made."""
     yield
     while OPEN:
-        OPEN.pop().close()
+        client = OPEN.pop()._client
+        if client is not None:
+            client.close()

@@ -16,16 +16,16 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-from carbonq.grid.http import DEFAULT_RETRY, Http, Lease, Timeouts
+from carbonq.grid.http import DEFAULT_RETRY, Http, Timeouts
 
 TRACES = Path(__file__).parent / "traces"
 #: As patient as the real schedule, a thousand times as fast.
 QUICK = DEFAULT_RETRY.copy_with(backoff_factor=0.0005)
-#: Shares of the clients made here; ``conftest`` closes them after each test.
-OPEN: list[Lease] = []
+#: The clients made here; ``conftest`` closes them after each test, whatever shares are still out.
+OPEN: list[Http] = []
 
 
 def trace(name: str) -> Any:
@@ -186,10 +186,10 @@ class Provider:
             handler.wfile.write(answer.body)
 
 
-def make_http(provider: Provider | str, **values: Any) -> Http:
-    """A client of the provider with a quick schedule; ``values`` as ``Http`` takes them."""
-    url = provider if isinstance(provider, str) else provider.url
+def make_http(server: Provider | str, *, named: str = "gridco", **values: Any) -> Http:
+    """A client of the server (or address) with a quick schedule; ``values`` as ``Http`` takes them."""
+    url = server if isinstance(server, str) else server.url
     settled: dict[str, Any] = {"budget_s": 5.0, "timeouts": Timeouts(2.0, 2.0), "retry": QUICK, **values}
-    http = Http(cast("str", settled.pop("provider", "gridco")), url, **settled)
-    OPEN.append(http.lease())
+    http = Http(named, url, **settled)
+    OPEN.append(http)
     return http
