@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Sequence
-from decimal import Context, Decimal
+from decimal import Context, Decimal, localcontext
 
 import numpy as np
 import numpy.typing as npt
@@ -79,7 +79,7 @@ def unpack(packed: bytes, start: int = 0, stop: int | None = None) -> list[Decim
     before = int(np.count_nonzero(there[:start]))
     numbers = wholes[before : before + int(np.count_nonzero(chosen))].tolist()
     # A forecast often says the same for hours: one object for each distinct value.
-    decimals = {number: _decimal(number, lowest) for number in set(numbers)}
+    decimals = _decimals(set(numbers), lowest)
     values = (decimals[number] for number in numbers)
     if len(numbers) == len(chosen):
         return list(values)
@@ -145,6 +145,13 @@ def _whole(value: Decimal, lowest: int) -> int:
 
 def _decimal(number: int, exponent: int) -> Decimal:
     return Decimal(number).scaleb(exponent, _CONTEXT)
+
+
+def _decimals(numbers: set[int], exponent: int) -> dict[int, Decimal]:
+    with localcontext(_CONTEXT):
+        unit = Decimal(1).scaleb(exponent)
+        # A product has both exponents added, as scaleb would, at half the cost.
+        return {number: Decimal(number) * unit for number in numbers}
 
 
 def _floats(values: Sequence[Decimal | None]) -> npt.NDArray[np.float64]:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
@@ -75,24 +74,45 @@ def foretold(tx: Tx, zones: Collection[str], span: Span, *, now: datetime) -> li
 
     For steps that are over that is the last forecast made while they were not.
     """
-    found: dict[tuple[str, str, str, datetime], Rate] = {}
-    known: defaultdict[tuple[str, str, str], set[datetime]] = defaultdict(set)
+    found: list[Rate] = []
+    known: dict[tuple[str, str, str], _Known] = {}
     for row in _issues(tx, zones, span, now):
-        have = known[row.zone, row.signal, row.source]
+        have = known.setdefault((row.zone, row.signal, row.source), _Known(span.end))
         step = _step(row)
-        first, last = max(0, (span.start - row.start_at) // step), -((row.start_at - span.end) // step)
-        times = [row.start_at + index * step for index in range(first, max(first, last))]
-        # Newer issues say all there is to say of most windows: unpack only what they leave open.
-        open_at = [index for index, at in enumerate(times, start=first) if at not in have]
-        if not open_at:
+        # Newer issues say all there is to say of most steps: look only at what they left open.
+        first = max(0, (span.start - row.start_at) // step)
+        fresh = range(first, max(first, min(-((row.start_at - have.since) // step), _count(row, span, step))))
+        again = [
+            (at - row.start_at) // step for at in have.gaps if at >= row.start_at and not (at - row.start_at) % step
+        ]
+        wanted = [*fresh, *again]
+        if not wanted:
             continue
-        values = packing.unpack(row.packed, open_at[0], open_at[-1] + 1)
-        for index, value in enumerate(values, start=open_at[0]):
-            window_at = times[index - first]
-            if value is not None and window_at not in have:
-                have.add(window_at)
-                found[row.zone, row.signal, row.source, window_at] = _foretold_rate(row, window_at, value)
-    return list(found.values())
+        low = min(wanted)
+        values = packing.unpack(row.packed, low, max(wanted) + 1)
+        for index in wanted:
+            window_at = row.start_at + index * step
+            value = values[index - low] if index - low < len(values) else None
+            if value is None:
+                have.gaps.add(window_at)
+            else:
+                have.gaps.discard(window_at)
+                found.append(_foretold_rate(row, window_at, value))
+        have.since = min(have.since, row.start_at + first * step)
+    return found
+
+
+@dataclass(slots=True)
+class _Known:
+    """What newer issues of a source said: all from ``since`` on, but for the gaps."""
+
+    since: datetime
+    gaps: set[datetime] = field(default_factory=set[datetime])
+
+
+def _count(row: Row[Any], span: Span, step: timedelta) -> int:
+    """Return how many steps of an issue begin before the span ends."""
+    return -((row.start_at - span.end) // step)
 
 
 def _issues(tx: Tx, zones: Collection[str], span: Span, now: datetime) -> list[Row[Any]]:

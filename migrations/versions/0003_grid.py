@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from decimal import Decimal
 from typing import Any
 
@@ -23,7 +23,7 @@ _BATCH = 500
 def upgrade() -> None:
     op.add_column("forecasts", sa.Column("packed", sa.LargeBinary))
     op.add_column("forecasts", sa.Column("is_thinned", sa.Boolean, nullable=False, server_default=sa.false()))
-    _convert("values", "packed", lambda values: packing.pack([None if v is None else Decimal(v) for v in values]))
+    _convert("values", "packed", _packed)
     with op.batch_alter_table("forecasts") as batch:
         batch.alter_column("packed", existing_type=sa.LargeBinary, nullable=False)
         batch.drop_column("values")
@@ -68,7 +68,7 @@ def downgrade() -> None:
     op.drop_column("plans", "signal")
     op.drop_index("ix_forecasts_is_thinned_issued_at", "forecasts")
     op.add_column("forecasts", sa.Column("values", Json))
-    _convert("packed", "values", lambda packed: [v if v is None else plain(v) for v in packing.unpack(packed)])
+    _convert("packed", "values", _texts)
     with op.batch_alter_table("forecasts") as batch:
         batch.alter_column("values", existing_type=Json, nullable=False)
         batch.drop_column("packed")
@@ -76,7 +76,7 @@ def downgrade() -> None:
     op.execute(sa.text("UPDATE schema_floor SET revision = '0002'"))
 
 
-def _convert(old: str, new: str, turn: Any) -> None:
+def _convert(old: str, new: str, turn: Callable[[Any], Any]) -> None:
     types = {"values": Json(), "packed": sa.LargeBinary()}
     table = sa.table(
         "forecasts", sa.column("forecast_id", sa.BigInteger), sa.column(old, types[old]), sa.column(new, types[new])
@@ -89,9 +89,13 @@ def _convert(old: str, new: str, turn: Any) -> None:
         rows = connection.execute(sa.select(key, table.c[old]).where(key > last).order_by(key).limit(_BATCH)).all()
         if not rows:
             return
-        connection.execute(change, [{"id": number, "made": turn(_parsed(value))} for number, value in rows])
+        connection.execute(change, [{"id": number, "made": turn(value)} for number, value in rows])
         last = rows[-1][0]
 
 
-def _parsed(value: Any) -> Any:
-    return json.loads(value) if isinstance(value, str) else value
+def _packed(texts: Any) -> bytes:
+    return packing.pack([None if text is None else Decimal(text) for text in texts])
+
+
+def _texts(packed: bytes) -> list[str | None]:
+    return [None if value is None else plain(value) for value in packing.unpack(packed)]
