@@ -6,9 +6,9 @@ missing. Sources are absolute intensities; percentiles are refused by name.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from carbonq.model import Signal
 from carbonq.signals import Forecast, Observation, SourceNote
@@ -54,4 +54,13 @@ class GridSource(Protocol):
         ...
 
 
-__all__ = ["Forecast", "GridSource", "Observation", "SourceNote"]
+@runtime_checkable
+class PastForecasts(Protocol):
+    """A source that also hands out earlier forecasts as they were issued (WattTime, SGIP Signal); for import."""
+
+    def issues(self, zone: str, start: datetime, end: datetime, now: datetime) -> Iterator[Forecast]:
+        """Yield the forecasts issued in ``[start, end)``, oldest first, fetched piece by piece as they are consumed."""
+        ...
+
+
+__all__ = ["Forecast", "GridSource", "Observation", "PastForecasts", "SourceNote"]
