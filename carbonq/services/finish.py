@@ -44,7 +44,7 @@ def finish_jobs(db: Database, blobs: BlobStore, clock: Clock) -> int:
 def _finish(db: Database, blobs: BlobStore, job: Job, now: datetime) -> bool:
     with db.write() as tx:
         if jobs.lock(tx, job.job_id).is_final:
-            return False  # another process was faster: the segments are gone, and the files must stay as they are
+            return False  # another process was faster, and the files must stay as they are
         jobs.mark_finishing(tx, job.job_id)
         output = results.segments_of(tx, job.job_id, "output")
         errors = results.segments_of(tx, job.job_id, "error")
@@ -58,9 +58,6 @@ def _finish(db: Database, blobs: BlobStore, job: Job, now: datetime) -> bool:
         if error_blob:
             blobs.put(error_blob, _error_file(db, blobs, job, errors))
     except NotFound as lost:
-        with db.read() as tx:
-            if jobs.get(tx, job.job_id).is_final:
-                return False  # another process finished it and removed the segments
         logger.error("job %s cannot be finished: %s", job.job_id, lost)
         state, output_blob, error_blob = JobState.FAILED, None, None
         error = f"results are missing from the data folder ({lost}); submit the job again"
@@ -71,10 +68,6 @@ def _finish(db: Database, blobs: BlobStore, job: Job, now: datetime) -> bool:
         if not jobs.finish(tx, job.job_id, state, output_blob=output_blob, error_blob=error_blob, error=error, at=now):
             return False
         events.append_many(tx, [_event(job, state, now)])
-        if state is not JobState.FAILED:
-            results.delete_segments(tx, job.job_id)
-    if state is not JobState.FAILED:
-        _delete_segments(blobs, job.job_id)
     return True
 
 
@@ -103,17 +96,6 @@ def _event(job: Job, state: JobState, now: datetime) -> NewEvent:
         "cancelled": job.items_cancelled,
     }
     return NewEvent(f"job.{state.value}", now, job.tenant, job.job_id, counts)
-
-
-def _delete_segments(blobs: BlobStore, job_id: str) -> None:
-    """Remove the segments, whose bytes are in the job's files now; a failure only costs disk space.
-
-    With them goes what killed workers wrote and never committed: all items have ended, so nobody can any more.
-    """
-    try:
-        blobs.delete_folder(results.segment_folder(job_id))
-    except StoreUnavailable as error:
-        logger.warning("segments of %s stay: %s", job_id, error)
 
 
 def _error_file(db: Database, blobs: BlobStore, job: Job, segments: Sequence[Segment]) -> Iterator[bytes]:

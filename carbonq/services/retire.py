@@ -19,6 +19,10 @@ from carbonq.store.dialect import machine_now
 #: Rows deleted in one transaction: on SQLite about 50 ms of its one write lock.
 BATCH_ROWS = 2_000
 
+#: How long the segments of a finished job stay beside its files: a backup of the blobs that is completed within this
+#: time after the database's dump holds every segment that the dump knows (docs/operations.md).
+SEGMENTS_KEPT = timedelta(hours=1)
+
 #: Jobs put out of reach in one tick.
 TICK_JOBS = 50
 
@@ -46,7 +50,7 @@ def retire(db: Database, blobs: BlobStore, clock: Clock, keep: Keep, *, batch_ro
     now = clock.now()
     with db.read() as tx:
         machine = machine_now(tx)
-    gone = 0
+    gone = _segments(db, blobs, now - SEGMENTS_KEPT)
     results_before = _before(now, keep.results_days)
     if results_before is not None:
         gone += _jobs(db, blobs, results_before, now, batch_rows)
@@ -66,6 +70,17 @@ def retire(db: Database, blobs: BlobStore, clock: Clock, keep: Keep, *, batch_ro
     if observations_before is not None:
         gone += _drain(db, lambda tx: forecasts.retire_observations(tx, before=observations_before, limit=batch_rows))
     return gone
+
+
+def _segments(db: Database, blobs: BlobStore, before: datetime) -> int:
+    """Remove segments whose bytes are in their job's files, with what killed workers wrote and never committed."""
+    with db.read() as tx:
+        due = retention.jobs_with_segments(tx, before=before, limit=TICK_JOBS)
+    for job_id in due:
+        blobs.delete_folder(results.segment_folder(job_id))
+        with db.write() as tx:
+            results.delete_segments(tx, job_id)
+    return len(due)
 
 
 def _jobs(db: Database, blobs: BlobStore, before: datetime, now: datetime, batch_rows: int) -> int:

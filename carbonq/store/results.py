@@ -70,5 +70,5 @@ def segments_of(tx: Tx, job_id: str, kind: SegmentKind) -> list[Segment]:
 
 
 def delete_segments(tx: Tx, job_id: str) -> None:
-    """Forget a job's segments, in the transaction that makes it final with its assembled files."""
+    """Forget a job's segments."""
     tx.execute(delete(segments).where(segments.c.job_id == job_id))

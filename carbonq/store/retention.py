@@ -12,7 +12,8 @@ from typing import Any
 
 from sqlalchemy import Select, delete, exists, select, update
 
-from carbonq.model import ChunkState
+from carbonq.model import ChunkState, JobState
+from carbonq.store import results
 from carbonq.store.database import Tx
 from carbonq.store.dialect import is_any_of
 from carbonq.store.tables import attempts, chunks, events, items, jobs, placements, plans, segments
@@ -40,6 +41,16 @@ def retire_jobs(tx: Tx, *, before: datetime, at: datetime, limit: int) -> list[s
     return found
 
 
+def jobs_with_segments(tx: Tx, *, before: datetime, limit: int) -> list[str]:
+    """Return jobs whose files were assembled before ``before`` and whose segments are still there.
+
+    A failed job keeps its segments: its files could not be assembled.
+    """
+    is_done = (jobs.c.finished_at < before, jobs.c.state != JobState.FAILED.value)
+    found = select(segments.c.job_id).join(jobs, jobs.c.job_id == segments.c.job_id).where(*is_done)
+    return list(tx.execute(found.distinct().limit(limit)).scalars())
+
+
 def delete_items(tx: Tx, job_id: str, *, limit: int) -> int:
     """Delete up to ``limit`` items of a job."""
     some = select(items.c.item_id).where(items.c.job_id == job_id).order_by(items.c.item_id).limit(limit)
@@ -48,7 +59,7 @@ def delete_items(tx: Tx, job_id: str, *, limit: int) -> int:
 
 def purge_job(tx: Tx, job_id: str, *, at: datetime) -> None:
     """Note that nothing but the row of a retired job is left."""
-    tx.execute(delete(segments).where(segments.c.job_id == job_id))
+    results.delete_segments(tx, job_id)
     tx.execute(update(jobs).where(jobs.c.job_id == job_id).values(purged_at=at))
 
 

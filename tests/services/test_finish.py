@@ -13,6 +13,7 @@ from carbonq.blobs.folder import FolderStore
 from carbonq.errors import StoreUnavailable
 from carbonq.model import ItemState, JobState, LatePolicy
 from carbonq.services import cancel, expire, finish
+from carbonq.services.retire import Keep, retire
 from carbonq.store import events, jobs, results
 from carbonq.store.database import Database
 from tests.services.jobs import World
@@ -30,7 +31,7 @@ def run(world: World) -> int:
     return finish.finish_jobs(world.db, world.blobs, world.clock)
 
 
-def test_files_are_assembled_and_segments_removed(database: Database, tmp_path: Path) -> None:
+def test_files_are_assembled_and_segments_removed_an_hour_later(database: Database, tmp_path: Path) -> None:
     world = World(database, tmp_path)
     job, _ = world.submit(4)
     assert run(world) == 0
@@ -44,6 +45,11 @@ def test_files_are_assembled_and_segments_removed(database: Database, tmp_path: 
     assert (final.state, final.finished_at, final.error) == (JobState.COMPLETED, T0 + timedelta(minutes=1), None)
     assert [line["custom_id"] for line in world.lines_of(final.output_blob)] == ["a-0", "a-2", "a-3"]
     assert world.lines_of(final.error_blob) == [{"custom_id": "a-1", "was": "error"}]
+    assert len(world.files()) == 3 + 4
+    world.clock.advance(3600)
+    assert retire(world.db, world.blobs, world.clock, Keep()) == 0
+    world.clock.advance(1)
+    assert retire(world.db, world.blobs, world.clock, Keep()) == 1
     assert world.files() == sorted([final.input_blob, final.output_blob or "", final.error_blob or ""])
     with world.db.read() as tx:
         last = events.after(tx, None, job.job_id)[-1]
@@ -175,17 +181,6 @@ def test_a_lost_segment_fails_the_job_in_words(world: World) -> None:
     assert "results are missing from the data folder" in (final.error or "")
 
 
-def test_segments_that_cannot_be_removed_only_cost_space(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    job, _ = world.submit(1)
-    world.end(job, {"a-0": DONE})
-
-    def refuse(*_arguments: object) -> None:
-        raise StoreUnavailable("read-only")
-
-    monkeypatch.setattr(FolderStore, "delete_folder", refuse)
-    assert run(world) == 1
-
-
 def test_what_a_killed_worker_wrote_and_never_committed_is_removed(world: World) -> None:
     job, _ = world.submit(1)
     world.blobs.put(f"segments/{job.job_id}/chunk_1-1-1.output", b"never committed\n")
@@ -193,4 +188,6 @@ def test_what_a_killed_worker_wrote_and_never_committed_is_removed(world: World)
     assert run(world) == 1
     final = world.job(job.job_id)
     assert [line["custom_id"] for line in world.lines_of(final.output_blob)] == ["a-0"]
+    world.clock.advance(3601)
+    retire(world.db, world.blobs, world.clock, Keep())
     assert world.files() == sorted([final.input_blob, final.output_blob or ""])
