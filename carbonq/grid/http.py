@@ -48,7 +48,7 @@ from carbonq.grid.replies import Json, parse_json, said, shown
 
 logger = logging.getLogger(__name__)
 
-#: How often and how patiently a call is repeated: 4 tries, about 1, 2 and 4 s apart, each with jitter.
+#: How often and how patiently a call is repeated: 4 tries, up to 1, 2 and 4 s apart, with jitter from half of that.
 DEFAULT_RETRY = Retry(
     total=3,
     backoff_factor=0.5,
