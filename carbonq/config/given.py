@@ -108,8 +108,7 @@ class Sources:
         def names_at(place: Place) -> Iterable[str]:
             return [str(path[len(place)]) for path in layer if path[: len(place)] == place and len(path) > len(place)]
 
-        found = variables.read(os.environ, names_at)
-        for one in [*(one for one in found if one.is_file), *(one for one in found if not one.is_file)]:
+        for one in variables.read(os.environ, names_at):
             for path, value in layers.flatten(one.value, one.path):
                 layers.put(layer, path, Given(value, one.name))
         _lay(layer, self._overrides, lambda _: ARGUMENT)

@@ -131,12 +131,12 @@ class Difference:
 
     name: str
     here: str
-    there: str
+    there: str | None
     is_decisive: bool
 
     def __str__(self) -> str:
         """Say it in half a sentence."""
-        if self.there == "":
+        if self.there is None:
             return f"this host has {self.name}, the installation has not"
         return f"this host says {self.name} = {self.here}, the installation says {self.there}"
 
@@ -150,14 +150,18 @@ def differences(given: Sequence[Place], here: Settings, there: Settings) -> list
         for length in range(1, len(path) + 1):
             if value_at(there, path[:length]) is None and value_at(here, path[:length]) is not None:
                 name = tree.dotted(path[:length])
-                found.setdefault(name, Difference(name, "", "", path[0] in _DECISIVE))
+                found.setdefault(name, Difference(name, "", None, path[0] in _DECISIVE))
                 break
         else:
             ours, theirs = _leaf(value_at(here, path)), _leaf(value_at(there, path))
             if ours != theirs:
                 name = tree.dotted(path)
-                found[name] = Difference(name, str(ours), str(theirs), path[0] in _DECISIVE)
+                found[name] = Difference(name, _shown(ours), _shown(theirs), path[0] in _DECISIVE)
     return list(found.values())
+
+
+def _shown(leaf: Any) -> str:
+    return str(leaf) or "''"
 
 
 def _leaf(value: Any) -> Any:

@@ -24,7 +24,7 @@ DEFAULT_DATA_DIR = Path(".carbonq")
 #: How the URLs of database and broker begin.
 _URL_SCHEMES = {
     "database_url": ("sqlite:///", "postgresql://", "postgres://", "postgresql+psycopg://"),
-    "blob_url": ("file:///", "s3://"),
+    "blob_url": ("file:///", "s3://", "gs://", "az://"),
     "broker_url": ("redis://", "rediss://", "amqp://", "amqps://"),
 }
 
@@ -44,7 +44,7 @@ class Settings(Strict):
     )
     blob_url: SecretStr | None = Field(
         None,
-        description="Where blobs are: file:///FOLDER or s3://BUCKET/PREFIX, the same place for all hosts; "
+        description="Where blobs are, the same place for all hosts: file:///FOLDER, s3://BUCKET/PREFIX, gs:// or az://; "
         "unset: the folder blobs in data_dir.",
     )
     max_clock_offset_s: float = Field(
@@ -80,6 +80,16 @@ class Settings(Strict):
     checkpoint_s: float = Field(15.0, gt=0, description="Most machine seconds between checkpoints of a chunk.")
     replan_margin: float = Field(0.03, ge=0, lt=1, description="Relative gain below which a placement is not moved.")
     settle_after_s: float = Field(0.0, ge=0, description="Grid seconds after a window's end before a rate may settle.")
+    keep_results_days: float | None = Field(
+        30.0, gt=0, description="Grid days that files and items of a finished job are kept; its ledger entries stay."
+    )
+    keep_events_days: float | None = Field(90.0, gt=0, description="Days that events are kept.")
+    keep_plans_days: float | None = Field(30.0, gt=0, description="Days that plans are kept.")
+    keep_forecasts_days: float | None = Field(400.0, gt=0, description="Grid days that forecasts are kept as issued.")
+    thin_forecasts_after_days: float | None = Field(
+        60.0, gt=0, description="Grid days after which one forecast an hour is kept of each source."
+    )
+    keep_observations_days: float | None = Field(None, gt=0, description="Grid days of observed rates; unset: all.")
     max_stale_s: float = Field(7200.0, gt=0, description="Grid seconds after which a zone's signal counts as down.")
     worker_alive_s: float = Field(15.0, gt=0, description="Machine seconds of silence before a worker is gone.")
     max_input_bytes: int = Field(200 * 1024 * 1024, ge=1, description="Largest input of one job, in bytes.")

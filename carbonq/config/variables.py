@@ -36,7 +36,9 @@ class Variable:
 
 
 def read(environ: Mapping[str, str], names_at: Callable[[Place], Iterable[str]]) -> list[Variable]:
-    """Return the variables that are settings, those that nest deeper last; ``names_at`` gives names known at a table.
+    """Return the variables that are settings, the strongest last; ``names_at`` gives the names known at a table.
+
+    One that nests deeper is stronger than the whole table in JSON, and a value than the file that holds one.
 
     Raises ConfigError for one that is a misspelt setting; others are left alone: schedulers make variables such as
     CARBONQ_SERVICE_HOST by themselves.
@@ -47,7 +49,7 @@ def read(environ: Mapping[str, str], names_at: Callable[[Place], Iterable[str]])
             one = _variable(name, environ[name], names_at)
             if one is not None:
                 found.append(one)
-    return sorted(found, key=lambda one: len(one.path))
+    return sorted(found, key=lambda one: (len(one.path), not one.is_file))
 
 
 def variable_of(path: Place) -> str:

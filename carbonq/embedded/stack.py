@@ -103,7 +103,7 @@ class Stack:
                 or SecretStr(_kept_secret(self.data_dir / "flower-password")),
             }
         )
-        checkup.check_broker(self.settings)
+        checkup.check_before_start(self.settings)
         # Before any process looks: schema, regions, clock and the local key are made once, here.
         runtime, self.api_key = wiring.prepare(self.settings, clock=self._clock)
         try:

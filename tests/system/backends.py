@@ -91,10 +91,10 @@ def backend(name: str, request: pytest.FixtureRequest) -> Generator[Backend]:
     with contextlib.ExitStack() as stack:
         prefix = f"test-{uuid.uuid4().hex[:10]}."
         if broker == "rabbitmq":
-            if not _answers(RABBITMQ):
+            if not answers(RABBITMQ):
                 require(f"no RabbitMQ on {RABBITMQ[0]}:{RABBITMQ[1]}")
             made = Backend(name, f"amqp://guest:guest@{RABBITMQ[0]}:{RABBITMQ[1]}//", queue_prefix=prefix)
-        elif _answers(REDIS):
+        elif answers(REDIS):
             made = Backend(name, f"redis://{REDIS[0]}:{REDIS[1]}/0", queue_prefix=prefix)
         else:
             made = Backend(name, stack.enter_context(redis_server()), queue_prefix=prefix)
@@ -104,7 +104,8 @@ def backend(name: str, request: pytest.FixtureRequest) -> Generator[Backend]:
         yield made
 
 
-def _answers(address: tuple[str, int]) -> bool:
+def answers(address: tuple[str, int]) -> bool:
+    """Say whether somebody listens there."""
     try:
         socket.create_connection(address, timeout=2).close()
     except OSError:

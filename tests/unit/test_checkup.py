@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from carbonq import config
-from carbonq.embedded import broker, checkup
+from carbonq.embedded import broker, checkup, host_check
 from carbonq.embedded.checkup import Finding, State
 from carbonq.embedded.stack import Stack
 from carbonq.errors import ConfigError
@@ -22,7 +22,7 @@ def findings(tmp_path: Path, **more: object) -> dict[str, list[Finding]]:
 
 def test_a_ready_machine_has_one_finding_a_check(tmp_path: Path) -> None:
     found = findings(tmp_path)
-    assert list(found) == ["python", "broker", "ports", "database", "models", "meters", "grid", "disk"]
+    assert list(found) == ["python", "broker", "ports", "database", "blobs", "models", "meters", "grid", "disk"]
     assert not [one for group in found.values() for one in group if one.state is State.FAIL]
     assert "made at the first `carbonq up`" in found["database"][0].finding
     assert "recorded-demo-shifted" in found["grid"][0].finding
@@ -63,7 +63,7 @@ def test_little_disk_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     class Usage:
         free = 1_000_000
 
-    monkeypatch.setattr(checkup.shutil, "disk_usage", lambda _: Usage)
+    monkeypatch.setattr(host_check.shutil, "disk_usage", lambda _: Usage)
     assert findings(tmp_path)["disk"][0].state is State.FAIL
 
 
@@ -84,7 +84,9 @@ def test_a_start_needs_the_broker_of_the_settings(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     settings = config.load(data_dir=tmp_path, port=0, flower_port=0, broker_url=f"redis://127.0.0.1:{port}/0")
-    with pytest.raises(ConfigError, match=rf"nothing answers at 127.0.0.1:{port} .*check CARBONQ_BROKER_URL"):
+    with pytest.raises(
+        ConfigError, match=rf"redis at 127.0.0.1:{port}: .*check CARBONQ_BROKER_URL"
+    ):
         Stack(settings, report=lambda _: None).__enter__()
     assert not (tmp_path / "carbonq.db").exists()
 

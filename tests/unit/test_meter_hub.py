@@ -284,3 +284,27 @@ Balance.TestCase.settings = LateBalance.TestCase.settings = settings(
 )
 TestBalance = Balance.TestCase
 TestLateBalance = LateBalance.TestCase
+
+
+def test_a_meter_can_be_exchanged_and_no_joule_is_lost() -> None:
+    rapl = FakeMeter(kind=MeterKind.RAPL, quality=Quality.MEASURED)
+    dram = FakeMeter(Component.DRAM, kind=MeterKind.RAPL, quality=Quality.MEASURED)
+    world = World(rapl, dram)
+    handle = world.hub.start()
+    world.run(100, 10)
+    estimate = FakeMeter(start_uj=5_000)
+    world.hub.exchange(Component.CPU, estimate)
+    world.hub.exchange(Component.DRAM, None)
+    world.run(1_000, 10)  # what the first meters count from now on is others'
+    estimate.burn(7)
+    [part], info = world.hub.end(handle)
+    assert (part.cpu_uj, part.dram_uj) == (107, 100)
+    assert info.quality is Quality.ESTIMATED
+    later = world.hub.info()
+    assert (later.cpu_meter, later.dram_meter, later.quality) == (
+        MeterKind.CPU_TIME,
+        MeterKind.NONE,
+        Quality.ESTIMATED,
+    )
+    world.hub.close()
+    assert rapl.is_closed and dram.is_closed and estimate.is_closed

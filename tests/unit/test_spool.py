@@ -35,3 +35,16 @@ def test_a_disk_that_refuses_is_said(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(StoreUnavailable, match="cannot spool"):
         Spool(tmp_path / "file").put({})
+
+
+def test_of_two_workers_of_a_host_one_replays(tmp_path: Path) -> None:
+    spool = Spool(tmp_path)
+    for number in range(3):
+        spool.put({"number": number})
+    first = Spool(tmp_path).records()
+    path, record = next(first)
+    assert record == {"number": 0}
+    assert list(Spool(tmp_path).records()) == [], "the other one is at it"
+    spool.done(path)
+    assert [record["number"] for _, record in first] == [1, 2]
+    assert len(list(Spool(tmp_path).records())) == 2, "it has finished, so whatever is left is anybody's"
