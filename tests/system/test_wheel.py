@@ -1,7 +1,8 @@
 """The wheel, as someone who has only that: built, looked into, installed beside nothing of the checkout, and used.
 
-Its environment is new; only the dependencies are those of the tests' own, which installing anew would take a minute.
-`python -m tests.bench.installs` installs everything from the index and measures it.
+Its environment is new; only the dependencies are those of the tests' own, which installing anew would take a minute,
+less those that requirements/unused.txt calls unused. `python -m tests.bench.installs` installs everything from the
+index and measures it.
 """
 
 from __future__ import annotations
@@ -53,6 +54,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build(CHECKOUT, tmp_path_factory.mktemp("build") / "dist")
 
 
+def unused_modules() -> list[str]:
+    names = (CHECKOUT / "requirements" / "unused.txt").read_text().split()
+    modules = {"absl-py": "absl", "protobuf": "google.protobuf"}
+    return [modules.get(name, name.replace("-", "_")) for name in names]
+
+
 @pytest.fixture(scope="module")
 def bin_folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The programs of an environment with our wheel, to which the dependencies are lent."""
@@ -60,11 +67,13 @@ def bin_folder(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     venv.create(home, symlinks=True)
     programs = home / "bin"
     pip = (sys.executable, "-m", "pip", "--python", programs / "python", "--disable-pip-version-check")
-    installed = run(*pip, "install", "--no-deps", "--no-index", wheel, cwd=home)
+    installed = run(*pip, "install", "--no-deps", "--no-index", "--no-compile", wheel, cwd=home)
     assert installed.returncode == 0, installed.stderr
     # Found by path only: the editable carbonq of that folder is a .pth file, which counts in a site folder alone.
     [site] = home.glob("lib/python*/site-packages")
     (site / "lent.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    # An import of one of these fails as if it were not there.
+    (site / "unused.pth").write_text(f"import sys; sys.modules.update(dict.fromkeys({unused_modules()!r}))\n")
     return programs
 
 
@@ -164,6 +173,9 @@ def test_it_works_in_a_folder_with_workers_of_its_own(up: Up, wheel: Path) -> No
     assert where.is_relative_to(up.programs.parent)
     assert where.parent.joinpath("workers").is_dir()
     assert f"{carbonq.__version__}\n" == up.run("carbonq", "--version")
+
+    blocked = f"import {', '.join(unused_modules())}"
+    assert run(up.programs / "python", "-c", blocked, cwd=up.folder, env=up.env).returncode == 1
 
     job = ("submit", "embeddings", "docs.jsonl", "--deadline", "2h", "--wait", "-o", "out.jsonl")
     up.run("carbonq", *job)
