@@ -32,8 +32,8 @@ $(BIN)/python:
 	@$(PYTHON) -c 'import ensurepip' 2>/dev/null || { echo "this Python cannot make virtual environments; install its venv package (Debian: python3-venv)" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-# What ortools and tokenizers ask for and carbonq's use of them never imports (110 MB) stays away; tests/system/test_wheel.py
-# runs the whole stack without it.
+# What ortools and tokenizers ask for and carbonq's use of them never imports (110 MB) stays away;
+# tests/system/test_wheel.py runs the whole stack without it.
 $(VENV)/.run: $(BIN)/python requirements/run.txt requirements/unused.txt pyproject.toml
 	sed 's/.*/^&==/' requirements/unused.txt | grep -vf - requirements/run.txt > $(VENV)/run.txt
 	$(PIP) -r $(VENV)/run.txt
