@@ -133,7 +133,7 @@ def _scales(
             observed = _week(database, zone, signal, source.name, now)
             if observed:
                 note = scale_note(observed)
-            if note is not None and note.text not in {one.text for one in found.notes}:
+            if note is not None and not any("lie within 0 and 100" in one.text for one in found.notes):
                 yield Finding("grid", _STATES[note.level], f"{zone} {WORDS[signal]}: {source.name}: {note.text}")
     finally:
         database.dispose()
@@ -166,7 +166,7 @@ def _stale(states: Sequence[sources.SourceState], now: datetime, max_stale_s: fl
         for state in mine:
             if state.failures:
                 since = "never" if state.last_ok_at is None else f"last at {iso(state.last_ok_at)}"
-                text = f"{where}: {state.source} did not answer {state.failures} times in a row (answered {since})"
+                text = f"{where}: {state.source} left {state.failures} in a row unanswered (answered {since})"
                 yield Finding("grid", State.WARN, f"{text}: {state.last_error}")
         if all(state.is_stale(now, max_stale_s) for state in mine):
             newest = max((state.fresh_at for state in mine if state.fresh_at is not None), default=None)
@@ -186,8 +186,8 @@ def _lacking(settings: Settings) -> Iterator[Finding]:
         text = "no zone has a marginal source: plans are made by average rates, and the impact book stays empty"
         yield Finding("grid", State.WARN, text)
     elif without_marginal:
-        text = f"no marginal source for {', '.join(without_marginal)}: to the planner nothing is known of its rates, because"
-        yield Finding("grid", State.WARN, f"{text} marginal and average rates are never ranked against each other")
+        text = f"no marginal source for {', '.join(without_marginal)}: to the planner nothing is known of its rates"
+        yield Finding("grid", State.WARN, f"{text}, because average ones are never ranked against marginal ones")
     if without_average:
         names = "any zone" if len(without_average) == len(zones) else ", ".join(without_average)
         yield Finding("grid", State.WARN, f"no average source for {names}: its inventory book stays empty")
