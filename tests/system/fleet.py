@@ -83,7 +83,9 @@ def _of_service(service: Mapping[str, Any], compose: Mapping[str, Any]) -> list[
     if "container_name" in service or "hostname" in service:
         found.append("cannot be scaled: it has a fixed name")
     found += [f"publishes {port} beyond loopback" for port in service.get("ports", ()) if not port.startswith("127.")]
-    if service.get("ports") and all((compose["networks"].get(one) or {}).get("internal") for one in service["networks"]):
+    if service.get("ports") and all(
+        (compose["networks"].get(one) or {}).get("internal") for one in service["networks"]
+    ):
         found.append("publishes a port on an internal network")
     health = service.get("healthcheck", {})
     is_one_shot = health.get("disable") is True
@@ -111,7 +113,7 @@ class Host:
     root: Path
     compose: Mapping[str, Any]
     secrets: Path
-    ports: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    ports: Mapping[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
 
     def paths(self, name: str) -> dict[str, str]:
         """Where the paths that a service may use lie here; what it did not declare is not among them."""
