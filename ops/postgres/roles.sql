@@ -1,0 +1,129 @@
+-- Rights of carbonq's processes in PostgreSQL, as narrow as each needs. Idempotent: run it again after every upgrade.
+--
+--   carbonq_owner    owns the tables; runs `carbonq db upgrade` and `carbonq keys`; no process that serves uses it
+--   carbonq_api      API processes: take, show and cancel jobs; read keys and the ledger
+--   carbonq_control  control workers: chunk, plan, dispatch, reap, finish, settle, refresh, retire; no keys
+--   carbonq_worker   region workers: claim chunks, end items, book energy; no keys, no plans, no other column of a job
+--   carbonq_auditor  reads the ledger and what its export joins; writes nothing
+--
+-- Run it in carbonq's database as its owner or a superuser: `carbonq db roles | psql URL`, or by any client that sends
+-- several statements at once. The roles are groups without a login: give each process a user of its own with
+-- CREATE ROLE name LOGIN PASSWORD '...' IN ROLE carbonq_worker. Roles belong to the whole server, not to a database.
+
+BEGIN;
+
+DO $$
+DECLARE
+  role text;
+  object record;
+BEGIN
+  FOREACH role IN ARRAY ARRAY['carbonq_owner', 'carbonq_api', 'carbonq_control', 'carbonq_worker', 'carbonq_auditor']
+  LOOP
+    IF NOT EXISTS (SELECT FROM pg_roles WHERE rolname = role) THEN
+      EXECUTE format('CREATE ROLE %I NOLOGIN', role);
+    END IF;
+    EXECUTE format('GRANT USAGE ON SCHEMA %I TO %I', current_schema(), role);
+    -- What an older version granted and this one does not goes away.
+    CONTINUE WHEN role = 'carbonq_owner';
+    EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA %I FROM %I', current_schema(), role);
+    EXECUTE format('REVOKE ALL ON ALL SEQUENCES IN SCHEMA %I FROM %I', current_schema(), role);
+  END LOOP;
+  EXECUTE format('GRANT CREATE ON SCHEMA %I TO carbonq_owner', current_schema());
+  EXECUTE format('REVOKE CREATE ON SCHEMA %I FROM PUBLIC', current_schema());
+  EXECUTE format('REVOKE ALL ON ALL TABLES IN SCHEMA %I FROM PUBLIC', current_schema());
+  -- Only an owner can disable or drop the triggers that keep the ledger append-only.
+  FOR object IN
+    SELECT c.oid::regclass AS name FROM pg_class c
+    WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p')
+  LOOP
+    EXECUTE format('ALTER TABLE %s OWNER TO carbonq_owner', object.name);
+  END LOOP;
+  FOR object IN
+    SELECT p.oid::regprocedure AS name FROM pg_proc p
+    WHERE p.pronamespace = current_schema()::regnamespace AND p.proname LIKE '%\_is\_append\_only'
+  LOOP
+    EXECUTE format('ALTER FUNCTION %s OWNER TO carbonq_owner', object.name);
+  END LOOP;
+END $$;
+
+-- Everybody: which schema and which clock this is.
+GRANT SELECT ON alembic_version, schema_floor, clocks
+  TO carbonq_api, carbonq_control, carbonq_worker, carbonq_auditor;
+
+-- Keys: only the API looks at them; only the owner makes or revokes them.
+GRANT SELECT ON api_keys TO carbonq_api;
+
+-- The installation: the owner writes settings and regions, workers say that they live and how fast they are.
+GRANT SELECT ON installation TO carbonq_api, carbonq_control, carbonq_worker;
+GRANT SELECT ON regions TO carbonq_api, carbonq_control, carbonq_worker, carbonq_auditor;
+GRANT SELECT ON workers TO carbonq_api, carbonq_control, carbonq_worker;
+GRANT INSERT ON workers TO carbonq_worker;
+GRANT UPDATE (last_seen_at, last_claimed_at, stopped_at) ON workers TO carbonq_worker;
+GRANT SELECT ON throughputs TO carbonq_api, carbonq_control, carbonq_worker;
+GRANT INSERT, UPDATE ON throughputs TO carbonq_worker;
+
+-- Jobs: a worker counts their items and says that they run; what was asked for stays out of its reach.
+GRANT SELECT ON jobs TO carbonq_api, carbonq_control, carbonq_worker;
+GRANT INSERT ON jobs TO carbonq_api;
+GRANT UPDATE (is_cancel_requested, items_succeeded, items_failed, items_expired, items_cancelled) ON jobs
+  TO carbonq_api;
+GRANT UPDATE (state, is_chunked, infeasible, error, output_blob, error_blob, finished_at, retired_at, purged_at,
+              items_succeeded, items_failed, items_expired, items_cancelled) ON jobs
+  TO carbonq_control;
+GRANT UPDATE (state, started_at, items_succeeded, items_failed, items_expired, items_cancelled) ON jobs
+  TO carbonq_worker;
+
+GRANT SELECT ON items TO carbonq_api, carbonq_control, carbonq_worker;
+GRANT INSERT ON items TO carbonq_api;
+GRANT UPDATE (state, error_code, finished_at) ON items TO carbonq_api, carbonq_control, carbonq_worker;
+GRANT UPDATE (chunk_id), DELETE ON items TO carbonq_control;
+
+-- Chunks: the API takes items out of those that wait when a job is cancelled; a worker claims and gives back.
+GRANT SELECT ON chunks TO carbonq_api, carbonq_control, carbonq_worker;
+GRANT INSERT, UPDATE, DELETE ON chunks TO carbonq_control;
+GRANT UPDATE (state, finished_at, dispatched_at, items_count, est_tokens, est_duration_s, est_energy_uj) ON chunks
+  TO carbonq_api, carbonq_worker;
+GRANT UPDATE (token, attempt, lease_until, worker_id, region, window_at, placement_id, not_before, error) ON chunks
+  TO carbonq_worker;
+
+GRANT SELECT ON attempts TO carbonq_api, carbonq_control, carbonq_worker;
+GRANT UPDATE (ended_at, outcome, error, pending) ON attempts TO carbonq_control, carbonq_worker;
+GRANT INSERT ON attempts TO carbonq_worker;
+GRANT DELETE ON attempts TO carbonq_control;
+
+GRANT INSERT, SELECT (segment_id) ON segments TO carbonq_worker;
+GRANT SELECT, DELETE ON segments TO carbonq_control;
+
+GRANT INSERT ON events TO carbonq_api, carbonq_control, carbonq_worker;
+GRANT SELECT ON events TO carbonq_api, carbonq_control;
+GRANT SELECT (event_id) ON events TO carbonq_worker;
+GRANT DELETE ON events TO carbonq_control;
+
+-- Plans and what the grid said: control's own.
+GRANT SELECT ON plans, placements TO carbonq_api, carbonq_control;
+GRANT INSERT, DELETE ON plans, placements TO carbonq_control;
+GRANT SELECT, INSERT, UPDATE, DELETE ON baseline_slots, source_states, outlook_skills TO carbonq_control;
+GRANT SELECT ON source_states TO carbonq_api, carbonq_worker;
+GRANT SELECT ON outlook_skills TO carbonq_api;
+GRANT SELECT ON forecasts, observations TO carbonq_api, carbonq_control, carbonq_worker;
+GRANT INSERT, DELETE ON forecasts, observations TO carbonq_control;
+GRANT UPDATE (is_thinned) ON forecasts TO carbonq_control;
+
+-- The ledger: added to, never changed; not even the owner may, as long as the triggers stand.
+GRANT SELECT ON rates, facts, engine_batches, entries
+  TO carbonq_api, carbonq_control, carbonq_worker, carbonq_auditor;
+GRANT INSERT ON rates, facts, engine_batches, entries TO carbonq_control, carbonq_worker;
+GRANT SELECT ON unsettled TO carbonq_api, carbonq_control, carbonq_auditor;
+GRANT INSERT ON unsettled TO carbonq_control, carbonq_worker;
+GRANT DELETE ON unsettled TO carbonq_control;
+-- What the export joins to an entry.
+GRANT SELECT (chunk_id, model, endpoint) ON chunks TO carbonq_auditor;
+GRANT SELECT ON placements TO carbonq_auditor;
+
+-- Keys that count up by themselves.
+GRANT USAGE ON SEQUENCE items_item_id_seq TO carbonq_api;
+GRANT USAGE ON SEQUENCE events_event_id_seq TO carbonq_api, carbonq_control, carbonq_worker;
+GRANT USAGE ON SEQUENCE segments_segment_id_seq TO carbonq_worker;
+GRANT USAGE ON SEQUENCE forecasts_forecast_id_seq TO carbonq_control;
+
+COMMIT;
