@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import logging
 import random
@@ -16,7 +17,7 @@ import pytest
 from carbonq import __version__
 from carbonq.errors import SignalUnavailable
 from carbonq.grid.http import Http, Refused, Timeouts
-from tests.grid.provider import Answer, Provider, json_answer, make_http
+from tests.grid.provider import Answer, Provider, Seen, json_answer, make_http
 
 OK = json_answer({"fine": True})
 
@@ -226,8 +227,10 @@ def test_what_is_no_json_is_said_so(provider: Provider, body: bytes, words: str)
 
 
 def test_secrets_are_in_no_message_and_no_log(provider: Provider, caplog: pytest.LogCaptureFixture) -> None:
-    def echo(seen: object) -> Answer:
-        return json_answer({"error": f"no such token: {seen}"}, 401)
+    def echo(seen: Seen) -> Answer:
+        kind, _, value = seen.headers.get("Authorization", "").partition(" ")
+        value = base64.b64decode(value).decode() if kind == "Basic" else value
+        return json_answer({"error": f"no such token: {value} {seen.headers.get('x-api')} {dict(seen.params)}"}, 401)
 
     provider.on("/rates", echo)
     caplog.set_level(logging.DEBUG)
@@ -240,7 +243,11 @@ def test_secrets_are_in_no_message_and_no_log(provider: Provider, caplog: pytest
     with pytest.raises(Refused) as query:
         http.json("/rates", params={"securityToken": secrets[3]}, secrets=("securityToken",))
     said = "\n".join([str(one.value) + one.value.said for one in (bearer, basic, query)])
-    assert "no such token" in said
+    assert [one.value.said for one in (bearer, basic, query)] == [
+        "no such token: *** *** {}",
+        "no such token: ***:*** None {}",
+        "no such token: None {'securityToken': '***'}",
+    ]
     logged = "\n".join(f"{record.getMessage()} {record.args}" for record in caplog.records if record.name != "tests")
     assert "HTTP Request: GET" in logged
     for secret in secrets:
