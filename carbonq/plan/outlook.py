@@ -1,12 +1,13 @@
-"""What is thought of each (region, window) ahead: marginal rates with their basis and issue time. Pure arrays.
+"""What is thought of each (region, window) ahead: marginal rates with their basis, spread and issue time. Pure arrays.
 
-A missing value is NaN and never 0. Rates are gCO2e/kWh of one signal (MOER); percentiles have no place here.
+A missing value is NaN and never 0. Rates are gCO2e/kWh of one signal (MOER); percentiles have no place here. How a
+value comes about is told in docs/planning.md; ``evidence.py`` gathers what is known, ``blend.py`` weighs it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
@@ -15,10 +16,12 @@ import numpy as np
 import numpy.typing as npt
 
 from carbonq.model import Region
-from carbonq.plan.forecaster import EMPTY, FloatArray, Series, seasonal
+from carbonq.plan.blend import NO_SKILL, Skill, blend
+from carbonq.plan.evidence import Known, Part, evidence
+from carbonq.plan.forecaster import EMPTY, FloatArray, Series
 from carbonq.units import window_at, window_index
 
-#: Windows for which the last observation is held: for the next few minutes it beats forecasts (docs/planning.md).
+#: Windows for which the last observation is held where no skill is known: it beats forecasts then (docs/planning.md).
 HOLD_WINDOWS = 3
 
 
@@ -28,24 +31,43 @@ class Basis(StrEnum):
     FORECAST = "forecast"  # the source's newest forecast, as issued
     SEASONAL = "seasonal"  # carbonq's own daily shape, beyond the source's horizon
     HELD = "held"  # the last observation, for the window that runs now
+    BLEND = "blend"  # all that is known, weighed by how well it told the past (``Outlook.parts_of`` names the parts)
     NONE = "none"
 
 
-_CODES = (Basis.NONE, Basis.FORECAST, Basis.SEASONAL, Basis.HELD)
+_CODES = (Basis.NONE, Basis.FORECAST, Basis.SEASONAL, Basis.HELD, Basis.BLEND)
+_CODE = {basis: code for code, basis in enumerate(_CODES)}
 
 
 @dataclass(frozen=True, slots=True)
 class ZoneData:
-    """What is known of one grid zone: its newest forecast and its observed past."""
+    """What is known of one grid zone: its newest forecast, its earlier ones, its observed past, and what was learned.
+
+    ``earlier[i]`` is the forecast that was the newest ``evidence.ISSUE_AGES[i + 1]`` windows ago. Without a skill the
+    forecast is taken as it is.
+    """
 
     forecast: Series = EMPTY
     issued_at: datetime | None = None
     history: Series = EMPTY
+    earlier: tuple[Series, ...] = ()
+    skill: Skill = NO_SKILL
+
+
+def _nowhere() -> FloatArray:
+    return np.full((0, 0), np.nan)
+
+
+def _no_parts() -> npt.NDArray[np.int8]:
+    return np.zeros((0, 0), dtype=np.int8)
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Rates by ``[region, window]``; column 0 is window number ``first_window``, the one that runs now."""
+    """Rates by ``[region, window]``; column 0 is window number ``first_window``, the one that runs now.
+
+    ``spread`` is the root mean square error that such values had in the past (g/kWh, NaN where that is not known).
+    """
 
     regions: tuple[str, ...]
     first_window: int
@@ -53,6 +75,8 @@ class Outlook:
     basis: npt.NDArray[np.int8]
     issued_at: tuple[datetime | None, ...]
     pue: FloatArray
+    spread: FloatArray = field(default_factory=_nowhere)
+    parts: npt.NDArray[np.int8] = field(default_factory=_no_parts)
 
     @property
     def windows(self) -> int:
@@ -74,43 +98,62 @@ class Outlook:
         """Return where the value of a cell (by position) comes from."""
         return _CODES[int(self.basis[region, window])]
 
+    def parts_of(self, region: int, window: int) -> Part:
+        """Return what went into the value of a cell (by position)."""
+        return Part(int(self.parts[region, window])) if self.parts.size else Part.NOTHING
+
     def window_at(self, window: int) -> datetime:
         """Return the start of a column's window."""
         return window_at(self.first_window + window)
 
 
+@dataclass(frozen=True, slots=True)
+class _Curve:
+    values: FloatArray
+    spread: FloatArray
+    basis: npt.NDArray[np.int8]
+    parts: npt.NDArray[np.int8]
+
+
 def build(regions: Sequence[Region], zones: Mapping[str, ZoneData], now: datetime, windows: int) -> Outlook:
     """Put together the outlook of ``windows`` windows from the one that holds ``now``.
 
-    The running window takes the last observation if that is at most ``HOLD_WINDOWS`` old; then the newest forecast as
-    far as it goes; then the daily shape. Zones that are not given stay missing.
+    Where a zone's skill is trusted, everything known is weighed by it. Elsewhere the running window takes the last
+    observation if that is at most ``HOLD_WINDOWS`` old; then comes the newest forecast as far as it goes; then the
+    daily shape. Zones that are not given stay missing. A zone's values depend on nothing of any other zone.
     """
     first = window_index(now)
     wanted = np.arange(first, first + windows, dtype=np.int64)
     curves = {zone: _curve(data, wanted) for zone, data in zones.items()}
-    unknown = (np.full(windows, np.nan), np.zeros(windows, dtype=np.int8))
+    unknown = _curve(ZoneData(), wanted)
     chosen = [curves.get(region.zone, unknown) for region in regions]
+    shape = (len(regions), windows)
     return Outlook(
         regions=tuple(region.name for region in regions),
         first_window=first,
-        g_per_kwh=np.array([values for values, _ in chosen], dtype=np.float64).reshape(len(regions), windows),
-        basis=np.array([basis for _, basis in chosen], dtype=np.int8).reshape(len(regions), windows),
+        g_per_kwh=np.array([curve.values for curve in chosen], dtype=np.float64).reshape(shape),
+        basis=np.array([curve.basis for curve in chosen], dtype=np.int8).reshape(shape),
         issued_at=tuple(zones[r.zone].issued_at if r.zone in zones else None for r in regions),
         pue=np.array([float(region.pue) for region in regions]),
+        spread=np.array([curve.spread for curve in chosen], dtype=np.float64).reshape(shape),
+        parts=np.array([curve.parts for curve in chosen], dtype=np.int8).reshape(shape),
     )
 
 
-def _curve(data: ZoneData, wanted: npt.NDArray[np.int64]) -> tuple[FloatArray, npt.NDArray[np.int8]]:
-    values = data.forecast.at(wanted)
-    basis = np.where(np.isnan(values), 0, 1).astype(np.int8)
+def _curve(data: ZoneData, wanted: npt.NDArray[np.int64]) -> _Curve:
+    known = evidence(Known(int(wanted[0]), (data.forecast, *data.earlier), data.history), wanted)
+    made = blend(data.skill, known)
+    values = made.values.copy()
+    is_computed = made.is_blended | (~known.has_forecast & ~known.is_held)
+    # A tenth of a gram: more digits would pretend a precision that a weighted mean has not.
+    values[is_computed] = np.round(values[is_computed], 1)
+    basis = np.where(known.has_forecast, _CODE[Basis.FORECAST], _CODE[Basis.SEASONAL])
+    basis = np.where(known.is_held, _CODE[Basis.HELD], basis)
+    basis = np.where(made.is_blended, _CODE[Basis.BLEND], basis)
+    parts = known.parts(made.is_blended)
     observed = data.history.last()
-    if observed is not None and 0 < wanted[0] - observed[0] <= HOLD_WINDOWS:
-        values[0], basis[0] = observed[1], 3
-    gaps = np.isnan(values)
-    if gaps.any() and len(data.history.values):
-        ahead = data.forecast.last()
-        known = ahead if ahead is not None and ahead[0] >= wanted[0] else observed
-        # A tenth of a gram: more digits would pretend a precision that a daily mean has not.
-        values[gaps] = np.round(seasonal(data.history, known, wanted[gaps]), 1)
-        basis[gaps & ~np.isnan(values)] = 2
-    return values, basis
+    if len(values) and not made.is_blended[0] and observed and 0 < wanted[0] - observed[0] <= HOLD_WINDOWS:
+        values[0], basis[0], parts[0] = observed[1], _CODE[Basis.HELD], Part.OBSERVED
+    is_missing = np.isnan(values)
+    basis[is_missing], parts[is_missing] = 0, 0
+    return _Curve(values, made.spread, basis.astype(np.int8), parts)

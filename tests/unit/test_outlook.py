@@ -8,7 +8,7 @@ import pytest
 
 from carbonq.model import Region
 from carbonq.plan import capacity, outlook
-from carbonq.plan.forecaster import EMPTY, Series, daily_shape, seasonal
+from carbonq.plan.forecaster import EMPTY, FloatArray, Series, daily_shapes, seasonal
 from carbonq.plan.outlook import Basis, ZoneData
 from carbonq.units import window_index
 
@@ -22,6 +22,10 @@ def daily(days: int, end: int) -> Series:
     """A history whose value is the number of the window in its day."""
     windows = np.arange(end - days * 288, end)
     return Series(int(windows[0]), (windows % 288).astype(float))
+
+
+def daily_shape(history: Series) -> FloatArray:
+    return daily_shapes(history)[0]
 
 
 def test_the_daily_shape_is_the_smoothed_mean_of_each_time_of_day() -> None:
