@@ -183,7 +183,11 @@ def _runtime(settings: Settings, db: Database, clock: GridClock) -> Runtime:
 def make_blobs(settings: Settings) -> BlobStore:
     """Return where blobs are kept; nothing is asked of it yet. Raises ConfigError for a URL that cannot be used."""
     url = settings.data_dir / "blobs" if settings.blob_url is None else settings.blob_url.get_secret_value()
-    return open_store(str(url), spool=settings.data_dir / "tmp")
+    key_id, secret = settings.blob_access_key_id, settings.blob_secret_access_key
+    if (key_id is None) is not (secret is None):
+        raise ConfigError("blob_access_key_id and blob_secret_access_key belong together; set both or neither")
+    access_key = (key_id.get_secret_value(), secret.get_secret_value()) if key_id and secret else None
+    return open_store(str(url), spool=settings.data_dir / "tmp", access_key=access_key)
 
 
 def make_regions(settings: Settings) -> list[Region]:

@@ -44,8 +44,14 @@ class Settings(Strict):
     )
     blob_url: SecretStr | None = Field(
         None,
-        description="Where blobs are, the same place for all hosts: file:///FOLDER, s3://BUCKET/PREFIX, gs:// or az://; "
-        "unset: the folder blobs in data_dir.",
+        description="Where blobs are, the same place for all hosts: file:///FOLDER, s3://BUCKET/PREFIX, gs:// or "
+        "az://; unset: the folder blobs in data_dir.",
+    )
+    blob_access_key_id: SecretStr | None = Field(
+        None, description="Access key of an s3:// blob_url; unset: AWS_ACCESS_KEY_ID, else the role of the host."
+    )
+    blob_secret_access_key: SecretStr | None = Field(
+        None, description="Secret of blob_access_key_id; unset: AWS_SECRET_ACCESS_KEY, else the role of the host."
     )
     max_clock_offset_s: float = Field(
         2.0, gt=0, description="Seconds a host's clock may differ from the database's; a process beyond does not start."

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from carbonq import config, wiring
 from carbonq.blobs import open_store, opening
 from carbonq.blobs.extents import cut, merge
 from carbonq.blobs.folder import FolderStore
@@ -229,3 +230,14 @@ def test_what_was_uploaded_without_a_job_is_named_when_it_cannot_go(
     assert "jobs/j/input stays without a job: cannot use the blob store" in caplog.text
     with pytest.raises(NotFound):
         open_bucket(bucket, tmp_path).info("jobs/k/input")
+
+
+def test_settings_open_the_bucket(tmp_path: Path) -> None:
+    given = {"data_dir": tmp_path, "blob_url": f"s3://{new_bucket()}/x?endpoint={server_url()}"}
+    key = {"blob_access_key_id": ACCESS_KEY[0], "blob_secret_access_key": ACCESS_KEY[1]}
+    blobs = wiring.make_blobs(config.load(**given, **key))
+    assert isinstance(blobs, ObjectStore) and blobs.put("a", b"x") == 1
+    with pytest.raises(ConfigError, match="belong together; set both or neither"):
+        wiring.make_blobs(config.load(**given, blob_access_key_id=ACCESS_KEY[0]))
+    folder = wiring.make_blobs(config.load(data_dir=tmp_path))
+    assert isinstance(folder, FolderStore) and folder.root == tmp_path / "blobs"
