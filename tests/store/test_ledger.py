@@ -10,8 +10,9 @@ import pytest
 from sqlalchemy import func, select
 
 from carbonq import export, verify
+from carbonq.errors import StoreUnavailable
 from carbonq.model import EntryKind
-from carbonq.store import exports, figures, ledger
+from carbonq.store import dialect, exports, figures, ledger
 from carbonq.store.database import Database
 from carbonq.store.exports import Selection
 from carbonq.store.tables import entries, unsettled
@@ -46,6 +47,27 @@ def test_booking_twice_stores_once(database: Database) -> None:
     with database.read() as tx:
         assert tx.execute(select(func.count()).select_from(entries)).scalar_one() == 5
         assert tx.execute(select(func.count()).select_from(unsettled)).scalar_one() == len(booked.awaited)
+
+
+def test_what_is_new_is_stored_beside_what_was_replayed(database: Database) -> None:
+    booked = [book() for _ in range(3)]
+    for some in (booked[:1], booked[:2], booked):
+        with database.write() as tx:
+            ledger.insert_bookings(tx, some)
+    with database.read() as tx:
+        assert tx.execute(select(func.count()).select_from(entries)).scalar_one() == 15
+
+
+def test_a_replay_beside_the_original_waits_for_it_and_not_for_ever(
+    postgresql: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(dialect, "POSTGRES_LOCK_TIMEOUT_MS", 100)
+    booked, other = book(), Database(postgresql.url)
+    with postgresql.write() as tx:
+        ledger.insert_booking(tx, booked)
+        with pytest.raises(StoreUnavailable, match="lock timeout"), other.write() as second:
+            ledger.append_revisions(second, [], booked.entries)
+    other.dispose()
 
 
 def test_positions_are_in_order_and_pages_hold_whole_engine_batches(
