@@ -15,7 +15,7 @@ demo: $(VENV)/.run ## install what it needs into .venv and run the main job end 
 
 # Two processes: one runs what starts real processes, one at a time; the other runs the rest meanwhile.
 test: $(VENV)/.dev ## the whole test suite
-	$(BIN)/pytest -n 2 --dist loadgroup
+	$(BIN)/pytest -n 2
 
 check: $(VENV)/.dev ## lint, types, layers
 	$(BIN)/ruff check .
