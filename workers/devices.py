@@ -41,13 +41,15 @@ class Devices:
         return kept
 
     def _taken(self, meter: Meter) -> str | None:
-        if meter.component is not Component.GPU:
-            return None
-        for device in meter.device_ids:
+        """Take all devices of a meter, or none; return the one that another worker has."""
+        taken: list[int] = []
+        for device in meter.device_ids if meter.component is Component.GPU else ():
             name = re.sub(r"[^A-Za-z0-9-]", "_", device)
             descriptor = open_lock(f"carbonq-device-{name}.lock")
+            taken.append(descriptor)
             if not is_locked(descriptor, fcntl.LOCK_EX):
-                os.close(descriptor)
+                for one in taken:
+                    os.close(one)
                 return device
-            self._held.append(descriptor)
+        self._held += taken
         return None

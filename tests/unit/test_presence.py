@@ -14,7 +14,12 @@ from pathlib import Path
 import pytest
 
 from carbonq import rooms
+from carbonq.errors import ConfigError
+from carbonq.meters.protocol import Component, MeterKind
+from carbonq.model import Quality
+from carbonq.testing import FakeMeter
 
+devices = rooms.load("workers", "devices")
 presence = rooms.load("workers", "presence")
 
 OTHER = """
@@ -101,3 +106,17 @@ def test_a_lock_file_of_another_user_can_be_used(tmp_path: Path) -> None:
     descriptor = presence.open_lock("carbonq-device-GPU-a.lock")
     assert fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY
     os.close(descriptor)
+
+
+def test_a_worker_takes_all_its_devices_or_none(tmp_path: Path) -> None:
+    def gpus(*uuids: str) -> list[FakeMeter]:
+        return [FakeMeter(Component.GPU, kind=MeterKind.NVML_COUNTER, quality=Quality.MEASURED, device_ids=uuids)]
+
+    first, second, third = devices.Devices(), devices.Devices(), devices.Devices()
+    assert len(first.keep(gpus("GPU-c"), is_named=True)) == 1
+    (meter,) = gpus("GPU-a", "GPU-c")
+    assert second.keep([meter], is_named=False) == []
+    assert meter.is_closed
+    assert len(third.keep(gpus("GPU-a"), is_named=True)) == 1, "the second one holds nothing"
+    with pytest.raises(ConfigError, match="GPU GPU-c is metered by another worker of this host"):
+        second.keep(gpus("GPU-c"), is_named=True)
