@@ -11,7 +11,7 @@ from celery import Celery
 
 from carbonq import telemetry, wiring
 from carbonq.errors import CarbonqError
-from carbonq.services import chunk, dispatch, expire, finish, plan, reap, retire, settle
+from carbonq.services import chunk, dispatch, expire, finish, learn, plan, reap, retire, settle
 from carbonq.services.rates import RateCache
 from carbonq.services.refresh import Refresher
 from carbonq.tickets import TICK_QUEUES, Tickets, tick_task
@@ -34,6 +34,10 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
     settings, db, clock = runtime.settings, runtime.db, runtime.clock
     refresher = Refresher(db, wiring.make_sources(settings, clock), clock, max_stale_s=settings.max_stale_s)
     rates = RateCache(runtime.regions, settle_after_s=settings.settle_after_s, max_stale_s=settings.max_stale_s)
+
+    def run_refresh() -> None:
+        refresher.run()
+        learn.learn_tick(db, clock.now())
 
     def run_plan() -> None:
         made = chunk.chunk_jobs(
@@ -88,7 +92,7 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
         "finish": lambda: finish.finish_jobs(db, runtime.blobs, clock),
         "plan": run_plan,
         "reap": run_reap,
-        "refresh": refresher.run,
+        "refresh": run_refresh,
         "retire": lambda: retire.retire(db, runtime.blobs, clock, keep),
         "settle": lambda: settle.settle(db, clock.now(), settle_after_s=settings.settle_after_s),
     }

@@ -1,9 +1,9 @@
 """Weigh what is known of a window ahead by how well it told the past of that zone: ridge regression by lead. Pure.
 
-A skill holds, for each lead bucket and each kind of base (forecast, none), sums over past pairs of (what was known, what
-came): enough to solve for the weights at any time, to forget old pairs by halves, and to add two skills exactly. Before
-any pair is added, it is used to judge the weights that were there: in a bucket where they did worse than the plain base,
-the base is used. Values are g/kWh, leads 5-minute windows.
+A skill holds, for each lead bucket and each kind of base (forecast, none), sums over past pairs of (what was known,
+what came): enough to solve for the weights at any time, to forget old pairs by halves, and to add two skills exactly.
+Before any pair is added, it is used to judge the weights that were there: in a bucket where they did worse than the
+plain base, the base is used. Values are g/kWh, leads 5-minute windows.
 """
 
 from __future__ import annotations
@@ -38,8 +38,11 @@ PRIOR_PAIRS = 200.0
 #: Pairs before weights, and a spread, are believed at all.
 ENOUGH = 100.0
 
-#: Shares of the squared and of the absolute error of the base below which the weights must have stayed.
-_NO_WORSE = 1.0
+#: The longest lead that is learned: four days. Longer ones are taken to be like it.
+MAX_LEAD = 1152
+
+#: Leads from which only some moments are learned from (windows apart): far ahead, neighbours say the same.
+_FAR, _FAR_APART = 37, 12
 
 _KINDS = 2
 _SIZE = len(FEATURES)
@@ -77,7 +80,7 @@ class Skill:
     def is_trusted(self) -> npt.NDArray[np.bool_]:
         """By kind and bucket: whether the weights did no worse than the plain base on pairs they had not seen."""
         pairs, base_abs, base_sq, blend_abs, blend_sq = np.moveaxis(self.judged, -1, 0)
-        return (pairs >= ENOUGH) & (blend_sq <= _NO_WORSE * base_sq) & (blend_abs <= _NO_WORSE * base_abs)
+        return (pairs >= ENOUGH) & (blend_sq <= base_sq) & (blend_abs <= base_abs)
 
     @cached_property
     def spread(self) -> FloatArray:
@@ -184,6 +187,23 @@ class Pairs:
 def bucket_of(lead: IntArray) -> IntArray:
     """Return the number of the bucket each lead belongs to."""
     return np.maximum(np.searchsorted(BUCKETS, lead, side="right") - 1, 0)
+
+
+def origins_of(window: int, max_lead: int = MAX_LEAD) -> list[int]:
+    """Return the moments (windows) to learn from when a window has been observed: about one for each bucket of leads.
+
+    The lead goes round within each bucket from window to window, so that all are learned.
+    """
+    ends = [*BUCKETS[1:].tolist(), MAX_LEAD + 1]
+    found: list[int] = []
+    for first, end in zip(BUCKETS.tolist(), ends, strict=True):
+        lead = first + window % (end - first)
+        origin = window - lead
+        if lead >= _FAR:
+            origin -= origin % _FAR_APART
+        if window - origin <= max_lead:
+            found.append(origin)
+    return found
 
 
 def blend(skill: Skill, known: Evidence) -> Blend:

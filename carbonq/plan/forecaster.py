@@ -59,9 +59,14 @@ class Series:
         """Return the values of windows ``[start, end)``, as far as there are any."""
         return self.values[max(0, start - self.first_window) : max(0, end - self.first_window)]
 
+    def slice(self, start: int, end: int) -> Series:
+        """Return the windows in ``[start, end)`` alone."""
+        first = min(max(start, self.first_window), self.end_window)
+        return Series(first, self.part(start, max(end, first)))
+
     def before(self, end: int) -> Series:
         """Return the windows before ``end`` alone."""
-        return self if end >= self.end_window else Series(self.first_window, self.part(self.first_window, end))
+        return self if end >= self.end_window else self.slice(self.first_window, end)
 
     def mean(self, start: int, end: int) -> float:
         """Return the mean of the known values in ``[start, end)``; NaN where there is none."""

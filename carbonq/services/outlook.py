@@ -9,15 +9,14 @@ import numpy as np
 
 from carbonq.model import Region, Signal
 from carbonq.plan import outlook
+from carbonq.plan.blend import NO_SKILL, Skill
+from carbonq.plan.evidence import ISSUE_AGES
 from carbonq.plan.forecaster import EMPTY, HISTORY_DAYS, Series
 from carbonq.plan.outlook import Outlook, ZoneData
 from carbonq.signals import Forecast
-from carbonq.store import forecasts, sources
+from carbonq.store import forecasts, skills, sources
 from carbonq.store.database import Database, Tx
-from carbonq.units import WINDOW_S, window_index, window_of
-
-#: Days of observations read for the daily shape.
-_DAYS = min(7, HISTORY_DAYS)
+from carbonq.units import WINDOW, WINDOW_S, window_at, window_index, window_of
 
 
 def load_outlook(
@@ -44,27 +43,44 @@ def load_outlook(
     return outlook.build(regions, zones, now, horizon_windows)
 
 
-def _zone(
-    tx: Tx, zone: str, signal: Signal, source: str | None, *, now: datetime, max_stale_s: float
-) -> ZoneData:
+def _zone(tx: Tx, zone: str, signal: Signal, source: str | None, *, now: datetime, max_stale_s: float) -> ZoneData:
     oldest = now - timedelta(seconds=max_stale_s)
     forecast = forecasts.newest_forecast(tx, zone, signal, now, source=source)
     if forecast is not None and forecast.issued_at < oldest:
         forecast = None
-    start = window_of(now) - timedelta(days=_DAYS)
-    rows = forecasts.history(tx, zone, signal, start, now, source=source)
-    if forecast is None and (not rows or rows[-1][0] + timedelta(seconds=rows[-1][1]) < oldest):
+    history = read_history(tx, (zone, signal, source), window_of(now) - timedelta(days=HISTORY_DAYS), now)
+    observed = history.last()
+    if forecast is None and (observed is None or window_at(observed[0] + 1) < oldest):
         return ZoneData()
-    first = window_index(start)
-    values = np.full(window_index(now) - first, np.nan)
-    for at, step_s, value in rows:
-        place = window_index(at) - first
-        values[place : place + max(1, step_s // WINDOW_S)] = value
+    skill = NO_SKILL
+    if source is not None and (row := skills.load(tx, zone, signal, source)) is not None:
+        skill = Skill.from_json(row.state)
     return ZoneData(
         forecast=EMPTY if forecast is None else series(forecast),
         issued_at=None if forecast is None else forecast.issued_at,
-        history=Series(first, values),
+        history=history,
+        earlier=_earlier(tx, (zone, signal, source), now) if skill.is_trusted.any() else (),
+        skill=skill,
     )
+
+
+def _earlier(tx: Tx, key: tuple[str, Signal, str | None], now: datetime) -> tuple[Series, ...]:
+    """Return the forecasts that were the newest some windows ago, as the blend wants them."""
+    found: list[Series] = []
+    for age in ISSUE_AGES[1:]:
+        forecast = forecasts.newest_forecast(tx, key[0], key[1], now - age * WINDOW, source=key[2])
+        found.append(EMPTY if forecast is None else series(forecast))
+    return tuple(found)
+
+
+def read_history(tx: Tx, key: tuple[str, Signal, str | None], start: datetime, end: datetime) -> Series:
+    """Return what was observed by window in ``[start, end)``; longer steps are repeated, what is missing is NaN."""
+    first = window_index(start)
+    values = np.full(window_index(end) - first, np.nan)
+    for at, step_s, value in forecasts.history(tx, key[0], key[1], start, end, source=key[2]):
+        place = window_index(at) - first
+        values[place : place + max(1, step_s // WINDOW_S)] = value
+    return Series(first, values)
 
 
 def series(forecast: Forecast) -> Series:
