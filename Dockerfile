@@ -11,14 +11,15 @@ WORKDIR /src
 # Of pyproject's extras. A fleet has a broker already (no "embedded"); "llama" adds llama.cpp for generated text.
 ARG EXTRAS="postgres s3"
 # Dependencies first: a change of the code leaves this layer as it is. Wheels only, so no compiler is needed.
-COPY requirements/run.txt pyproject.toml ops/docker/wanted.py ./
+COPY requirements/run.txt requirements/unused.txt pyproject.toml ops/docker/wanted.py ./
 RUN python -m venv --without-pip /opt/carbonq \
  && python wanted.py pyproject.toml ${EXTRAS} > wanted.txt \
  && pip --python /opt/carbonq/bin/python install --only-binary :all: --constraint run.txt --requirement wanted.txt \
- && rm -rf /opt/carbonq/lib/python3*/site-packages/pandas/tests
+ && pip --python /opt/carbonq/bin/python uninstall --yes --requirement unused.txt
 COPY README.md LICENSE ./
 COPY beat beat
 COPY migrations migrations
+COPY ops/postgres ops/postgres
 COPY workers workers
 COPY carbonq carbonq
 RUN pip install --only-binary :all: --constraint run.txt hatchling \
