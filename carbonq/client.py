@@ -191,9 +191,31 @@ class Client:
         """Return the regions with their state, health, slots and present MOER."""
         return self._json("GET", "/v1/regions")["data"]
 
-    def forecasts(self, zone: str) -> Json:
-        """Return the newest forecast of a zone as it was issued. Raises NotFound."""
-        return self._json("GET", "/v1/forecasts", params={"zone": zone})
+    def forecasts(
+        self, zone: str, *, signal: str | None = None, source: str | None = None, at: str | None = None
+    ) -> Json:
+        """Return a zone's newest forecast as it was issued, or the one in force ``at`` a time. Raises NotFound.
+
+        ``signal`` is ``moer`` (the default) or ``aer``.
+        """
+        return self._json("GET", "/v1/forecasts", params=_given(zone=zone, signal=signal, source=source, at=at))
+
+    def forecast_issues(
+        self,
+        zone: str,
+        *,
+        signal: str | None = None,
+        source: str | None = None,
+        after: str | None = None,
+        limit: int = 20,
+    ) -> Json:
+        """Return a page of a zone's forecasts as issued, newest first; ``after`` is the last page's ``last_id``."""
+        params = _given(zone=zone, signal=signal, source=source, after=after, limit=limit)
+        return self._json("GET", "/v1/forecasts/issues", params=params)
+
+    def outlook(self, zone: str, *, signal: str | None = None, hours: float = 24) -> Json:
+        """Return what the planner thinks of a zone's coming windows: values, spread and basis. Raises NotFound."""
+        return self._json("GET", "/v1/forecasts/outlook", params=_given(zone=zone, signal=signal, hours=hours))
 
     def ledger_csv(self, *, job_id: str | None = None, revisions: str = "current") -> Iterator[bytes]:
         """Yield the ledger's CSV in blocks; ``revisions`` is ``current`` or ``all``."""

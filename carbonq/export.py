@@ -17,6 +17,7 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import Any, Protocol
 
+from carbonq.model import Signal
 from carbonq.units import iso, plain
 
 
@@ -184,8 +185,14 @@ def rate_cells(prefix: str, row: StoredRow | None) -> Cells:
 
 
 def placement_cells(row: StoredRow | None) -> Cells:
-    """Render the placement an item ran under; all empty without one."""
-    return {name: "" if row is None else text_of(row[source]) for name, source in _PLACEMENT.items()}
+    """Render the placement an item ran under; all empty without one.
+
+    A placement decided by average rates has no planned marginal one.
+    """
+    cells = {name: "" if row is None else text_of(row[source]) for name, source in _PLACEMENT.items()}
+    if row is not None and row["signal"] == Signal.AER.value:
+        cells["planned_moer_g_per_kwh"] = ""
+    return cells
 
 
 def baseline_cells(fact: StoredRow | None, rate: StoredRow | None) -> Cells:

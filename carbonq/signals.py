@@ -55,6 +55,19 @@ class Observation:
     may_settle: bool
 
 
+@dataclass(frozen=True, slots=True)
+class SourceFigures:
+    """How a source does, as metrics show it; ``age_s`` is grid seconds since what it told of last, None: never."""
+
+    zone: str
+    signal: str
+    source: str
+    age_s: float | None
+    failures: int
+    is_stale: bool
+    is_down: bool
+
+
 class NoteLevel(StrEnum):
     """How serious a note is; only FAIL keeps a source from being used."""
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 
 from prometheus_client import Counter, Gauge, Histogram
+
+from carbonq.signals import SourceFigures
 
 #: What became of tickets of chunks.
 CHUNKS = Counter("carbonq_chunk_tickets", "Tickets of chunks by what became of them", ["region", "result"])
@@ -75,6 +77,29 @@ def set_up_logging(level: str) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
     # Ticks that expired before anybody took them: that is what ``expires`` is for.
     logging.getLogger("celery.worker.request").setLevel(logging.WARNING)
+
+
+def show_sources(figures: Sequence[SourceFigures]) -> None:
+    """Set the gauges of grid sources; those that are not among ``figures`` disappear.
+
+    A zone is stale where all its sources of a signal are.
+    """
+    gauges = (GRID_ZONE_STALE, GRID_STALE_SHARE, GRID_SOURCE_AGE_SECONDS, GRID_SOURCE_FAILURES, GRID_SOURCE_DOWN)
+    for gauge in gauges:
+        gauge.clear()
+    stale: dict[tuple[str, str], bool] = {}
+    for one in figures:
+        labels = (one.zone, one.signal, one.source)
+        if one.age_s is not None:
+            GRID_SOURCE_AGE_SECONDS.labels(*labels).set(one.age_s)
+        GRID_SOURCE_FAILURES.labels(*labels).set(one.failures)
+        GRID_SOURCE_DOWN.labels(*labels).set(one.is_down)
+        stale[labels[:2]] = stale.get(labels[:2], True) and one.is_stale
+    for (zone, signal), is_stale in stale.items():
+        GRID_ZONE_STALE.labels(zone, signal).set(is_stale)
+    for signal in {signal for _, signal in stale}:
+        shares = [is_stale for (_, of), is_stale in stale.items() if of == signal]
+        GRID_STALE_SHARE.labels(signal).set(sum(shares) / len(shares))
 
 
 @contextmanager

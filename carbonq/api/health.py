@@ -14,7 +14,7 @@ from carbonq import telemetry
 from carbonq.api.context import ApiDep
 from carbonq.errors import CarbonqError, StoreUnavailable
 from carbonq.model import JobState
-from carbonq.store import jobs, schema
+from carbonq.store import jobs, schema, sources
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +47,12 @@ def metrics(api: ApiDep) -> Response:
     try:
         with api.db.read() as tx:
             counts = jobs.counts_by_state(tx)
+            states = sources.states(tx)
     except StoreUnavailable:
         telemetry.JOBS.clear()  # unknown is absent, not a stale figure
+        telemetry.show_sources(())
     else:
+        telemetry.show_sources(sources.figures(states, api.clock.now(), api.max_stale_s))
         for state in JobState:
             telemetry.JOBS.labels(state.value).set(counts.get(state, 0))
     snapshot = api.directory.snapshot

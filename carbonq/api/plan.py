@@ -8,6 +8,7 @@ from fastapi import APIRouter
 
 from carbonq.api import views
 from carbonq.api.context import ApiDep, CallerDep
+from carbonq.model import Signal
 from carbonq.store import overview
 from carbonq.store.overview import PlanRow
 from carbonq.units import iso
@@ -39,6 +40,7 @@ def _plan_view(row: PlanRow) -> dict[str, Any]:
         "id": row.plan_id,
         "created_at": iso(row.created_at),
         "is_overlay": row.is_overlay,
+        "signal": row.signal or Signal.MOER.value,
         "max_gap_to_optimum_pct": gap_pct,
         "note": row.note,
     }

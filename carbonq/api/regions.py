@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -11,7 +12,8 @@ from carbonq.api import views
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.model import Rate, RateKind, RateStatus, Region, Signal
 from carbonq.ratebook import RateBook
-from carbonq.store import installation, rates
+from carbonq.store import installation, rates, sources
+from carbonq.store.sources import SourceState
 from carbonq.units import WINDOW, iso, plain, window_of
 
 router = APIRouter()
@@ -27,19 +29,34 @@ def list_regions(api: ApiDep, _caller: CallerDep) -> dict[str, Any]:
         kept = installation.load(tx)
     digest = None if kept is None else kept.settings_digest
     data = [_view(api, region, book, now) | _workers(api, region, digest) for region in found.values()]
-    return views.page_view(data, has_more=False) | {"clock": views.clock_view(api.clock)}
+    page = views.page_view(data, has_more=False)
+    return page | {"clock": views.clock_view(api.clock), "decides_by": book.decides_by.value}
 
 
-def _rates_now(api: Api, regions: list[Region], now: datetime) -> RateBook:
+@dataclass(frozen=True, slots=True)
+class _Now:
+    """The rates of now, and where they come from."""
+
+    rates: RateBook
+    states: list[SourceState]
+    decides_by: Signal
+
+
+def _rates_now(api: Api, regions: list[Region], now: datetime) -> _Now:
     zones = {region.name: region.zone for region in regions}
     span = rates.Span(window_of(now), window_of(now) + WINDOW)
     wanted = sorted(set(zones.values()))
     with api.db.read() as tx:
         known = [*rates.observed(tx, wanted, span), *rates.foretold(tx, wanted, span, now=now)]
-    return RateBook.of(zones, known, now=now, settle_after_s=api.settle_after_s)
+        standings = sources.standings(tx, wanted, now=now, max_stale_s=api.max_stale_s)
+        states = sources.states(tx, wanted)
+        decides_by = sources.decision_signal(tx)
+    book = RateBook.of(zones, known, now=now, settle_after_s=api.settle_after_s, standings=standings)
+    return _Now(book, states, decides_by)
 
 
-def _view(api: Api, region: Region, book: RateBook, now: datetime) -> dict[str, Any]:
+def _view(api: Api, region: Region, found: _Now, now: datetime) -> dict[str, Any]:
+    book = found.rates
     return {
         "id": region.name,
         "object": "region",
@@ -59,7 +76,16 @@ def _view(api: Api, region: Region, book: RateBook, now: datetime) -> dict[str, 
         "is_home": region.name == api.home_region,
         "moer": _rate_view(api, *book.lookup(Signal.MOER, region.zone, now), now),
         "aer": _rate_view(api, *book.lookup(Signal.AER, region.zone, now), now),
+        "sources": {signal.value: _sources(api, region, signal, found.states, now) for signal in Signal},
     }
+
+
+def _sources(
+    api: Api, region: Region, signal: Signal, states: list[SourceState], now: datetime
+) -> list[dict[str, Any]]:
+    """Show the sources of one signal, preferred first; none: that book of the region stays empty."""
+    mine = [state for state in states if (state.zone, state.signal) == (region.zone, signal)]
+    return [{"source": one.source, "is_stale": one.is_stale(now, api.max_stale_s)} for one in mine]
 
 
 def _workers(api: Api, region: Region, digest: str | None) -> dict[str, Any]:

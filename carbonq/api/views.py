@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from carbonq.clock import Clock
-from carbonq.model import ChunkState, Job, JobState, Quality, RateStatus
+from carbonq.model import ChunkState, Job, JobState, Quality, RateStatus, Signal
 from carbonq.ratebook import worst
 from carbonq.store.overview import JobChunk, PlacedChunk
 from carbonq.units import iso, plain
@@ -149,6 +149,7 @@ def chunk_view(chunk: PlacedChunk) -> dict[str, Any]:
         "region": chunk.region,
         "window_at": time_or_none(chunk.window_at),
         "forecast_g_per_kwh": decimal_or_none(chunk.g_per_kwh),
+        "forecast_signal": None if chunk.g_per_kwh is None else chunk.signal or Signal.MOER.value,
         "forecast_issued_at": time_or_none(chunk.issued_at),
         "reason": chunk.reason,
         "latest_start_at": time_or_none(chunk.latest_start_at),

@@ -10,6 +10,7 @@ from carbonq.errors import ConfigError
 
 if TYPE_CHECKING:
     from carbonq.client import Client
+    from carbonq.clock import Clock
     from carbonq.config import Settings
     from carbonq.store.database import Database
 
@@ -46,6 +47,17 @@ def open_database() -> Generator[tuple[Settings, Database]]:
         yield wiring.settle(sources), database
     finally:
         database.dispose()
+
+
+def clock_of(database: Database) -> Clock:
+    """Return the installation's clock. Raises ConfigError before the first start, StoreUnavailable."""
+    from carbonq.store import clocks
+
+    with database.read() as tx:
+        clock = clocks.get(tx)
+    if clock is None:
+        raise ConfigError("the database has no clock yet; run `carbonq db upgrade` first")
+    return clock
 
 
 def find_url(settings: Settings) -> str:

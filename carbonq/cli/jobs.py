@@ -112,7 +112,7 @@ def why(job_id: JobId, as_json: AsJson = False) -> None:
     if as_json:
         emit_json(chunks)
         return
-    columns = ("id", "state", "items", "region", "window_at", "forecast_g_per_kwh", "reason")
+    columns = ("id", "state", "items", "region", "window_at", "forecast_g_per_kwh", "forecast_signal", "reason")
     emit_table(columns, [[_chunk_cell(chunk, column) for column in columns] for chunk in chunks])
 
 

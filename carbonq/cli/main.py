@@ -19,6 +19,7 @@ from carbonq.cli import (
     db,
     demo,
     doctor,
+    forecast,
     health,
     jobs,
     keys,
@@ -67,6 +68,7 @@ app.command("up")(up.up)
 app.add_typer(submit.app, name="submit")
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(plan.app, name="plan")
+app.add_typer(forecast.app, name="forecast")
 app.add_typer(regions.app, name="regions")
 app.add_typer(models.app, name="models")
 app.add_typer(ledger.app, name="ledger")

@@ -26,7 +26,7 @@ def show(as_json: AsJson = False) -> None:
     if as_json:
         emit_json(plan)
         return
-    columns = ("id", "state", "model", "region", "window_at", "forecast_g_per_kwh", "reason")
+    columns = ("id", "state", "model", "region", "window_at", "forecast_g_per_kwh", "forecast_signal", "reason")
     emit_table(columns, [[chunk[column] for column in columns] for chunk in plan["chunks"]])
     latest = plan["plan"] or {}
     if latest.get("max_gap_to_optimum_pct") is not None:

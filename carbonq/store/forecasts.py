@@ -105,6 +105,34 @@ def issues(
     return [_forecast(row) for row in tx.execute(chosen.limit(limit)).mappings()]
 
 
+def page_of_issues(
+    tx: Tx,
+    zone: str,
+    signal: Signal,
+    *,
+    source: str | None = None,
+    start: datetime | None = None,
+    end: datetime | None = None,
+    after: int | None = None,
+    limit: int,
+) -> list[tuple[int, Forecast]]:
+    """Return up to ``limit`` forecasts with their numbers, newest issue first, after the one of number ``after``."""
+    terms = [forecasts.c.zone == zone, forecasts.c.signal == signal.value]
+    if source is not None:
+        terms.append(forecasts.c.source == source)
+    if start is not None:
+        terms.append(forecasts.c.issued_at >= start)
+    if end is not None:
+        terms.append(forecasts.c.issued_at < end)
+    if after is not None:
+        last = tx.execute(select(forecasts.c.issued_at).where(forecasts.c.forecast_id == after)).scalar_one_or_none()
+        if last is None:
+            return []
+        terms.append(tuple_(forecasts.c.issued_at, forecasts.c.forecast_id) < (last, after))
+    chosen = select(forecasts).where(*terms).order_by(forecasts.c.issued_at.desc(), forecasts.c.forecast_id.desc())
+    return [(row["forecast_id"], _forecast(row)) for row in tx.execute(chosen.limit(limit)).mappings()]
+
+
 def sources_of(tx: Tx, zone: str, signal: Signal) -> list[str]:
     """Return the names of all sources that anything is stored of for a zone and signal."""
     return sorted(

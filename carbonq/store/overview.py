@@ -37,6 +37,7 @@ class PlacedChunk:
     g_per_kwh: Decimal | None
     issued_at: datetime | None
     reason: str | None
+    signal: str | None
     baseline_region: str
     baseline_window_at: datetime
 
@@ -60,6 +61,7 @@ class PlanRow:
     objective_g: float | None
     lower_bound_g: float | None
     note: str | None
+    signal: str | None
 
 
 _CHUNK_COLUMNS = (
@@ -77,6 +79,7 @@ _CHUNK_COLUMNS = (
     placements.c.g_per_kwh,
     placements.c.issued_at,
     placements.c.reason,
+    placements.c.signal,
     chunks.c.baseline_region,
     chunks.c.baseline_window_at,
 )

@@ -14,6 +14,7 @@ from sqlalchemy import delete, or_, select, update
 
 from carbonq.model import Signal
 from carbonq.ratebook import Standing, Standings
+from carbonq.signals import SourceFigures
 from carbonq.store.database import Tx
 from carbonq.store.dialect import insert_new
 from carbonq.store.tables import forecasts, observations, source_states
@@ -161,6 +162,22 @@ def choose(
     mine = [state for state in known if (state.zone, state.signal) == (zone, signal)]
     fresh = next((state.source for state in mine if not state.is_stale(now, max_stale_s)), None)
     return (not mine or fresh is not None), fresh
+
+
+def figures(known: Sequence[SourceState], now: datetime, max_stale_s: float) -> list[SourceFigures]:
+    """Return what is shown of each source in metrics."""
+    return [
+        SourceFigures(
+            zone=state.zone,
+            signal=state.signal.value,
+            source=state.source,
+            age_s=None if state.fresh_at is None else max(0.0, (now - state.fresh_at).total_seconds()),
+            failures=state.failures,
+            is_stale=state.is_stale(now, max_stale_s),
+            is_down=state.is_down,
+        )
+        for state in known
+    ]
 
 
 def decision_signal(tx: Tx) -> Signal:
