@@ -6,6 +6,7 @@ import logging
 
 from carbonq import telemetry, wiring
 from carbonq.config import Settings
+from carbonq.liveness import SignOfLife
 from carbonq.tickets import TICK_QUEUES, make_celery, tick_task, wait_for_broker
 
 from .schedule import schedule
@@ -35,6 +36,7 @@ def main(settings: Settings) -> None:
     # Everything at once at the start: a job that waited for the stack to come up is not kept waiting for the clock.
     for tick, queue in TICK_QUEUES.items():
         app.send_task(tick_task(tick), queue=settings.queue_prefix + queue, expires=10.0)
+    TickScheduler.alive = SignOfLife(settings.data_dir, "beat")
     app.Beat(
         # In memory: a schedule of seconds has nothing worth keeping over a restart.
         scheduler_cls=TickScheduler,

@@ -6,6 +6,7 @@ import sys
 
 from carbonq import ids, telemetry, wiring
 from carbonq.config import Settings
+from carbonq.liveness import SignOfLife
 from carbonq.tickets import CONTROL, CONTROL_SLOW, TICK_QUEUES, make_celery, wait_for_broker
 
 from . import app as celery_app
@@ -28,11 +29,12 @@ def main(settings: Settings, *, slow: bool = False) -> None:
     queue = CONTROL_SLOW if slow else CONTROL
     runtime = wiring.open_runtime(settings, pool_size=8)
     tickets = wiring.make_tickets(settings)
+    alive = SignOfLife(settings.data_dir, "control-slow" if slow else "control")
     try:
         wait_for_broker(tickets, BROKER_S)
         app = make_celery(wiring.broker_url(settings), queue_prefix=settings.queue_prefix)
         celery_app.purge(app, [settings.queue_prefix + queue])
-        acts = ticks.register(app, ticks.Context(runtime, tickets, ids.new("ctl")), queue)
+        acts = ticks.register(app, ticks.Context(runtime, tickets, ids.new("ctl")), queue, alive.touch)
         # Rates before the first plan: without them it would take every job for one that has no signal to wait for.
         for tick in sorted(acts, key=lambda name: name != "refresh"):
             acts[tick]()
@@ -40,5 +42,6 @@ def main(settings: Settings, *, slow: bool = False) -> None:
         count = sum(1 for home in TICK_QUEUES.values() if home == queue)
         celery_app.run(app, name=queue, queues=[settings.queue_prefix + queue], concurrency=count)
     finally:
+        alive.close()
         tickets.close()
         runtime.close()

@@ -1,4 +1,4 @@
-"""Flower on loopback, with a password: workers per region, queues and ticks, read-only."""
+"""Flower with a password, on loopback unless told otherwise: workers per region, queues and ticks, read-only."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def main(settings: Settings) -> None:
 
     # Set here and not by flags or environment: neither argv nor a child's environment is a place for a password.
     values: dict[str, Any] = {
-        "address": "127.0.0.1",
+        "address": settings.flower_host,
         "basic_auth": [f"{USER}:{settings.flower_password.get_secret_value()}"],
         "inspect_timeout": 2000.0,
         "max_tasks": 5_000,
