@@ -194,8 +194,16 @@ class Refresher:
 
         outcome = store(self._within_deadline(row, listen, store))
         telemetry.GRID_ASKS.labels(source.name, "answered" if outcome.is_answered else "failed").inc()
+        # Once, not every minute for as long as it lasts: how it is now stands in the database.
+        level = (
+            logging.DEBUG
+            if state is not None and state.last_error == outcome.error and state.failures
+            else logging.WARNING
+        )
         if outcome.error is not None:
-            logger.warning("%s of %s cannot be had from %s: %s", signal.value, zone, source.name, outcome.error)
+            logger.log(level, "%s of %s cannot be had from %s: %s", signal.value, zone, source.name, outcome.error)
+        elif state is not None and state.failures:
+            logger.info("%s of %s is to be had from %s again", signal.value, zone, source.name)
         return outcome
 
     def _within_deadline(
