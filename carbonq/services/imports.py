@@ -80,7 +80,7 @@ def import_rates(
     except SignalUnavailable as error:
         raise InvalidRequest(error.message, param="unit") from error
     done = Imported()
-    lines = _lines(csv.reader(text), unit)
+    lines = _lines(_rows(text), unit)
     first = next(lines, None)
     if first is None:
         raise InvalidRequest("the file has no rows")
@@ -119,17 +119,21 @@ def _lines(rows: Iterator[list[str]], unit: Unit) -> Iterator[_Line]:
         )
     time_place, value_place = header.index("time_utc"), header.index("value")
     issue_place = header.index("issued_at") if "issued_at" in header else None
+    for number, row in enumerate(rows, start=2):
+        if not any(cell.strip() for cell in row):
+            continue
+        if len(row) != len(header):
+            raise InvalidRequest(f"{len(row)} cells, but the header has {len(header)}", line=number)
+        issued_at = None if issue_place is None else _time(row[issue_place], "issued_at", number)
+        at = _time(row[time_place], "time_utc", number)
+        if window_of(at) != at:
+            raise InvalidRequest(f"time_utc {row[time_place]} is not the start of a 5-minute window", line=number)
+        yield _Line(number, issued_at, at, _value(row[value_place], unit, number))
+
+
+def _rows(text: Iterable[str]) -> Iterator[list[str]]:
     try:
-        for number, row in enumerate(rows, start=2):
-            if not any(cell.strip() for cell in row):
-                continue
-            if len(row) != len(header):
-                raise InvalidRequest(f"{len(row)} cells, but the header has {len(header)}", line=number)
-            issued_at = None if issue_place is None else _time(row[issue_place], "issued_at", number)
-            at = _time(row[time_place], "time_utc", number)
-            if window_of(at) != at:
-                raise InvalidRequest(f"time_utc {row[time_place]} is not the start of a 5-minute window", line=number)
-            yield _Line(number, issued_at, at, _value(row[value_place], unit, number))
+        yield from csv.reader(text)
     except csv.Error as error:
         raise InvalidRequest(f"no CSV: {error}") from error
     except UnicodeDecodeError as error:
