@@ -134,6 +134,22 @@ def test_a_shorter_limit_of_the_settings_counts() -> None:
     assert embed(engine, input="word " * 15).error_code == "context_length_exceeded"
 
 
+def test_a_model_s_own_prompt_is_computed_and_counted(tmp_path: Path) -> None:
+    from sentence_transformers import SentenceTransformer
+
+    for path in FOLDER.iterdir():
+        (tmp_path / path.name).symlink_to(path)
+    described = tmp_path / "config_sentence_transformers.json"
+    described.unlink()
+    described.write_text('{"prompts": {"query": "query: "}, "default_prompt_name": "query"}')
+    engine = SentenceTransformersEngine(minilm(path=tmp_path))
+    engine.load()
+    reference: Any = SentenceTransformer(str(FOLDER), device="cpu", local_files_only=True)
+    result = embed(engine, input="hello")
+    assert np.allclose(vectors(result), reference.encode(["query: hello"]), atol=1e-5)
+    assert result.prompt_tokens == len(reference.tokenizer("query: hello")["input_ids"])
+
+
 def test_it_stops_between_passes(engine: SentenceTransformersEngine) -> None:
     asked: list[bool] = []
 
@@ -157,6 +173,30 @@ def test_threads_share_the_model(engine: SentenceTransformersEngine) -> None:
         thread.join()
     assert len(results) == 4
     assert all(np.allclose(vectors(result), expected, atol=1e-5) for result in results)
+
+
+def test_its_tokenizer_is_used_by_one_thread_at_a_time(
+    engine: SentenceTransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    meeting = threading.Barrier(2)
+    preprocess = engine._net.preprocess  # pyright: ignore[reportPrivateUsage]
+    have_met: list[bool] = []
+
+    def meet(*values: Any, **options: Any) -> Any:
+        try:
+            meeting.wait(0.5)
+            have_met.append(True)
+        except threading.BrokenBarrierError:
+            have_met.append(False)
+        return preprocess(*values, **options)
+
+    monkeypatch.setattr(engine._net, "preprocess", meet)  # pyright: ignore[reportPrivateUsage]
+    threads = [threading.Thread(target=lambda: embed(engine, input="a")) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert have_met == [False, False]
 
 
 def test_what_cannot_be_loaded_is_named(tmp_path: Path) -> None:
