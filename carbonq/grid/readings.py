@@ -136,8 +136,8 @@ def number(value: Json, where: str, row: int, field: str) -> Decimal | None:
     if value is None or (isinstance(value, str) and not value.strip()):
         return None
     place = f"{where}: {field} of row {row + 1}"
-    # A bool is an int to Python.
-    if isinstance(value, bool) or not isinstance(value, int | float | str | Decimal):
+    # A bool is an int to Python, but its text is no number to Decimal.
+    if not isinstance(value, int | float | str | Decimal):
         raise SignalUnavailable(f"{place} is {shown(repr(value))}, not a number")
     try:
         figure = Decimal(value.strip()) if isinstance(value, str) else Decimal(str(value))

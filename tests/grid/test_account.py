@@ -90,6 +90,24 @@ def test_threads_that_need_a_token_wait_for_one_login(rates: Provider, time: Tim
     assert rates.logins == 2
 
 
+def test_a_late_refusal_of_an_old_token_buys_no_new_one(rates: Provider, time: Time) -> None:
+    mine = account(rates, time)
+
+    def late(seen: Seen) -> Answer:
+        """Refuse a token only after another call has bought the next one, long ago."""
+        if rates.logins == 1:
+            rates.expire_tokens()
+            time.now += 61
+            mine.json("/rates")
+            time.now += 61
+            return json_answer({"error": "expired"}, 401)
+        return json_answer({"fine": True})
+
+    rates.on("/late", late)
+    assert mine.json("/late") == {"fine": True}
+    assert rates.logins == 2
+
+
 @pytest.mark.parametrize("status", [401, 403])
 def test_a_wrong_password_is_tried_less_and_less_often(provider: Provider, time: Time, status: int) -> None:
     provider.on("/login", json_answer({"error": "no such user or password wr0ng-w0rd"}, status))

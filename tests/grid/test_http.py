@@ -255,6 +255,13 @@ def test_secrets_are_in_no_message_and_no_log(provider: Provider, caplog: pytest
         assert secret not in logged
 
 
+def test_a_secret_that_holds_another_is_hidden_whole(provider: Provider) -> None:
+    provider.on("/rates", json_answer({"error": "ada-lovelace-99 is wrong for ada-lovelace"}, 401))
+    with pytest.raises(Refused) as caught:
+        make_http(provider).json("/rates", basic=("ada-lovelace", "ada-lovelace-99"))
+    assert caught.value.said == "*** is wrong for ***"
+
+
 def test_a_redirect_is_refused_and_not_followed(provider: Provider) -> None:
     provider.on("/rates", Answer(302, headers={"Location": "https://elsewhere.test/rates?token=abc"}))
     with pytest.raises(Refused, match=r"answered 302 Found: a redirect to https://elsewhere\.test/rates, which is not"):

@@ -231,7 +231,7 @@ def observed(readings: list[Reading], start: datetime | None, end: datetime, now
 
 def test_observations_are_those_of_the_span_that_have_begun() -> None:
     given = rows("1", "2", None, "4", "5", "6")
-    found = observed(given[::-1], T + STEP, T + 5 * STEP, T + 4 * STEP)
+    found = observed(given[::-1], T + STEP, T + 6 * STEP, T + 4 * STEP)
     assert [(one.window_at, one.g_per_kwh, one.raw) for one in found] == [
         (T + STEP, 2, 2),
         (T + 3 * STEP, 4, 4),

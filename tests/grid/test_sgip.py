@@ -55,6 +55,9 @@ def test_the_issue_before_is_found_for_the_running_window(sgip: Provider) -> Non
     assert earlier.issued_at == datetime(2025, 5, 1, 10, 15, tzinfo=UTC)
     assert earlier.start_at == newest.issued_at
     assert earlier.values == [400, 410, 420]
+    assert [one.params for one in sgip.asked("/sgipforecast")][1:] == [
+        {"ba": AREA, "starttime": "2025-05-01T09:49:59Z", "endtime": "2025-05-01T10:19:59Z"}
+    ]
 
 
 def test_observations_come_in_any_order_as_text_or_number(sgip: Provider) -> None:

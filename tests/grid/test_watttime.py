@@ -151,6 +151,12 @@ def test_observations_keep_what_each_row_says(watttime: Provider) -> None:
     assert asked.params["end"] == "2025-05-01T10:06:59Z"
 
 
+def test_the_future_is_not_asked_for(watttime: Provider) -> None:
+    watttime.on("/v3/historical", every_five_minutes)
+    source(watttime).observations("north", NOW - STEP, NOW + timedelta(hours=5), NOW)
+    assert [one.params["end"] for one in watttime.asked("/v3/historical")] == ["2025-05-01T10:06:59Z"]
+
+
 def test_the_night_the_clocks_go_back_has_every_window_once(watttime: Provider) -> None:
     watttime.on("/v3/historical", json_answer(trace("watttime_historical_dst")))
     start = datetime(2025, 11, 2, 7, 30, tzinfo=UTC)
