@@ -1,0 +1,75 @@
+"""Sources from settings: preferred first, one set a zone, accounts and connections shared."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from carbonq import config, wiring
+from carbonq.clock import GridClock
+from carbonq.errors import ConfigError
+from carbonq.grid.protocol import GridSource
+from carbonq.model import Signal
+
+ACCOUNTS = {
+    "watttime": {"username": "me", "password": "secret"},
+    "sgip": {"username": "me", "password": "secret"},
+    "electricity_maps": {"token": "secret"},
+    "entsoe": {"token": "secret"},
+}
+
+
+def made(zones: dict[str, Any], **more: Any) -> dict[tuple[str, Signal], list[GridSource]]:
+    regions = more.pop("regions", {f"r{number}": {"zone": zone} for number, zone in enumerate(zones)})
+    settings = config.load(zones=zones, regions=regions, **{"accounts": ACCOUNTS, **more})
+    return {key: list(given) for key, given in wiring.make_sources(settings, GridClock.real()).items()}
+
+
+def test_sources_come_in_the_order_of_the_settings_once_a_zone(tmp_path: Path) -> None:
+    csv = {"source": "csv", "path": str(tmp_path / "a.csv")}
+    factors = {"source": "annual", "path": str(tmp_path / "f.csv")}
+    zones = {
+        "CAISO_NORTH": {"marginal": [{"source": "watttime"}, csv], "average": factors},
+        "UNUSED": {"marginal": {"source": "recorded"}},
+    }
+    regions = {name: {"zone": "CAISO_NORTH"} for name in ("a", "b", "c")}
+    found = made(zones, regions=regions)
+    assert list(found) == [("CAISO_NORTH", Signal.MOER), ("CAISO_NORTH", Signal.AER)]
+    assert [one.name for one in found["CAISO_NORTH", Signal.MOER]] == ["watttime-v3", "csv:a.csv"]
+    assert [one.name for one in found["CAISO_NORTH", Signal.AER]] == ["annual:f.csv"]
+    for given in found.values():
+        for source in given:
+            source.close()
+
+
+def test_zones_of_one_provider_share_its_connections_and_account() -> None:
+    zones = {zone: {"marginal": {"source": "watttime"}} for zone in ("A", "B")}
+    zones["C"] = {"marginal": {"source": "watttime", "base_url": "http://127.0.0.1:1"}}  # type: ignore[dict-item]
+    a, b, c = (given[0] for given in made(zones).values())
+    account = vars(a)["_account"]
+    assert account is vars(b)["_account"] is not vars(c)["_account"]
+    assert account.http is vars(b)["_account"].http is not vars(c)["_account"].http
+    for source in (a, b, c):
+        source.close()
+
+
+@pytest.mark.parametrize(
+    ("zone", "words"),
+    [
+        (
+            {"marginal": {"source": "watttime"}},
+            r"zones\.Z\.marginal: WattTime needs an account; set accounts\.watttime\.",
+        ),
+        ({"marginal": {"source": "sgip"}}, r"SGIP Signal needs an account; set accounts\.sgip\.username"),
+        ({"average": {"source": "recorded"}}, r"zones\.Z\.average: the source 'recorded' has marginal rates only"),
+        (
+            {"marginal": [{"source": "csv", "path": "x/a.csv"}, {"source": "csv", "path": "y/a.csv"}]},
+            r"zones\.Z\.marginal\[1\]: csv:a\.csv is among the sources before it already",
+        ),
+    ],
+)
+def test_what_cannot_be_made_names_its_setting(zone: dict[str, Any], words: str) -> None:
+    with pytest.raises(ConfigError, match=words):
+        made({"Z": zone}, accounts={})
