@@ -54,8 +54,10 @@ class Life:
 
     def announce(self) -> None:
         """Say that the worker lives, from now on: its queues are being served. Raises StoreUnavailable."""
-        self._beat()
-        self._heartbeat.start()
+        try:
+            self._beat()
+        finally:
+            self._heartbeat.start()  # a database that is away just now must not leave the worker unseen for ever
 
     def __exit__(self, *_error: object) -> None:
         self._over.set()
