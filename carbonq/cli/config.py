@@ -19,6 +19,7 @@ def show(as_json: AsJson = False) -> None:
     Example: carbonq config show
     """
     from carbonq import config, wiring
+    from carbonq.embedded import grid_check
     from carbonq.errors import CarbonqError
 
     sources = config.given()
@@ -36,6 +37,8 @@ def show(as_json: AsJson = False) -> None:
         emit_json(rows)
         return
     emit_table(("setting", "origin", "value"), [(row["setting"], row["origin"], _text(row["value"])) for row in rows])
+    for finding in grid_check.lacking(reading.settings):
+        say(finding.finding)
 
 
 @app.command()

@@ -11,7 +11,7 @@ from carbonq import wiring
 from carbonq.clock import Clock, GridClock
 from carbonq.config import Settings
 from carbonq.embedded.finding import Finding, State, within
-from carbonq.errors import CarbonqError, ConfigError, SignalUnavailable
+from carbonq.errors import CarbonqError, SignalUnavailable
 from carbonq.grid.protocol import GridSource
 from carbonq.grid.readings import scale_note
 from carbonq.model import Signal
@@ -55,10 +55,7 @@ def check_files(settings: Settings) -> Iterator[Finding]:
 
 
 def check_grid(settings: Settings) -> Iterator[Finding]:
-    """Ask every source and look at what is stored of it; say where one of the two signals is lacking.
-
-    Raises ConfigError for a zone that has no source at all.
-    """
+    """Ask every source and look at what is stored of it; say where one of the two signals is lacking."""
     clock, states = _installed(settings)
     now = clock.now()
     made = wiring.make_sources(settings, clock)
@@ -84,7 +81,7 @@ def check_grid(settings: Settings) -> Iterator[Finding]:
             for source in given:
                 source.close()
     yield from _stale(states, now, settings.max_stale_s)
-    yield from _lacking(settings)
+    yield from lacking(settings)
 
 
 def _look(source: GridSource, zone: str, now: datetime) -> _Looked:
@@ -175,11 +172,12 @@ def _stale(states: Sequence[sources.SourceState], now: datetime, max_stale_s: fl
             yield Finding("grid", State.WARN, text)
 
 
-def _lacking(settings: Settings) -> Iterator[Finding]:
+def lacking(settings: Settings) -> Iterator[Finding]:
+    """Say which signal has no source, and what follows from that; a zone without any source fails."""
     zones = list(dict.fromkeys(region.zone for region in settings.regions.values()))
     for zone in zones:
         if not settings.zones[zone].marginal and not settings.zones[zone].average:
-            raise ConfigError(f"zone {zone} has no source; set [zones.{zone}.marginal]")
+            yield Finding("grid", State.FAIL, f"zone {zone} has no source; set [zones.{zone}.marginal]")
     without_marginal = [zone for zone in zones if not settings.zones[zone].marginal]
     without_average = [zone for zone in zones if not settings.zones[zone].average]
     if without_marginal and len(without_marginal) == len(zones):

@@ -99,8 +99,7 @@ def test_one_kind_of_signal_is_said(tmp_path: Path) -> None:
         "ranked against marginal ones"
     ]
     assert said(settings(tmp_path, A={"marginal": rates, "average": rates}), State.WARN) == []
-    with pytest.raises(ConfigError, match="zone A has no source"):
-        said(settings(tmp_path, A={}))
+    assert said(settings(tmp_path, A={}), State.FAIL) == ["zone A has no source; set [zones.A.marginal]"]
 
 
 def test_annual_factors_alone_are_said_to_move_no_work(tmp_path: Path) -> None:
