@@ -54,7 +54,7 @@ def main(settings: Settings, region_name: str) -> None:
     region = regions[region_name]
     # GPUs before models: one that is not there is said at once, not after a model of some GB was loaded.
     loaded: list[Engines] = []
-    metering = _Metering(settings, region_name, lambda: loaded[0].pids() if loaded else ())
+    metering = Metering(settings, region_name, lambda: loaded[0].pids() if loaded else ())
     engines = Engines(settings, list(runtime.models.values()), region)
     loaded.append(engines)
     rates = RateCache(runtime.regions, settle_after_s=settings.settle_after_s, max_stale_s=settings.max_stale_s)
@@ -120,7 +120,7 @@ def main(settings: Settings, region_name: str) -> None:
         runtime.close()
 
 
-class _Metering:
+class Metering:
     """The meters of this worker; it gives RAPL up as soon as another worker comes to its host."""
 
     def __init__(self, settings: Settings, region: str, pids: Callable[[], Sequence[int]]) -> None:

@@ -13,14 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from carbonq import rooms
+from carbonq import config, rooms
 from carbonq.errors import ConfigError
+from carbonq.meters import rapl
 from carbonq.meters.protocol import Component, MeterKind
+from carbonq.meters.rapl import RaplMeter
 from carbonq.model import Quality
-from carbonq.testing import FakeMeter
+from carbonq.testing import FakeClock, FakeMeter
 
 devices = rooms.load("workers", "devices")
 presence = rooms.load("workers", "presence")
+region = rooms.load("workers", "region")
 
 OTHER = """
 import sys, tempfile
@@ -61,7 +64,9 @@ def test_a_newcomer_waits_until_the_first_has_given_its_counters_up(other: subpr
     done = threading.Event()
 
     def give_up() -> None:
-        order.append("given up")
+        probe = presence.open_lock("carbonq-workers.lock")
+        order.append(f"given up, others are in: {presence.is_locked(probe, fcntl.LOCK_SH)}")
+        os.close(probe)
 
     first.watch(give_up)
 
@@ -73,7 +78,7 @@ def test_a_newcomer_waits_until_the_first_has_given_its_counters_up(other: subpr
 
     threading.Thread(target=come, daemon=True).start()
     assert done.wait(20)
-    assert order == ["given up", "second alone: False"]
+    assert order == ["given up, others are in: False", "second alone: False"]
     assert not first.is_alone
     first.close()
 
@@ -120,3 +125,19 @@ def test_a_worker_takes_all_its_devices_or_none(tmp_path: Path) -> None:
     assert len(third.keep(gpus("GPU-a"), is_named=True)) == 1, "the second one holds nothing"
     with pytest.raises(ConfigError, match="GPU GPU-c is metered by another worker of this host"):
         second.keep(gpus("GPU-c"), is_named=True)
+
+
+def test_a_worker_gives_rapl_up_when_another_comes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("energy_uj", "1"), ("max_energy_range_uj", "100")):
+        (tmp_path / name).write_text(value)
+    monkeypatch.setattr(rapl, "find", lambda: [RaplMeter(one, [tmp_path]) for one in (Component.CPU, Component.DRAM)])
+    settings = config.load(regions={"se": {"zone": "SE"}}, zones={"SE": {}})
+    first = region.Metering(settings, "se", tuple)
+    hub = first.begin(FakeClock())
+    assert (hub.info().cpu_meter, hub.info().dram_meter) == (MeterKind.RAPL, MeterKind.RAPL)
+    second = region.Metering(settings, "se", tuple)
+    other = second.begin(FakeClock())
+    assert other.info().cpu_meter is MeterKind.CPU_TIME
+    assert (hub.info().cpu_meter, hub.info().dram_meter) == (MeterKind.CPU_TIME, MeterKind.NONE)
+    for one in (first, second, hub, other):
+        one.close()
