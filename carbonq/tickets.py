@@ -12,10 +12,10 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -184,6 +184,17 @@ class Tickets:
             connection.ensure_connection(max_retries=1, timeout=2)
             connection.default_channel.close()
 
+    def remove_queues(self, regions: Sequence[str]) -> None:
+        """Delete an installation's queues from a broker that others go on using. Raises BrokerUnavailable."""
+        named = [queue(region) for region in regions for queue in (flexible_queue, realtime_queue)]
+        queues = [self._prefix + name for name in (*named, CONTROL, CONTROL_SLOW)]
+        others = [self._prefix + name for name in ("celery.pidbox", "reply.celery.pidbox", "celeryev")]
+        with _broker_errors(), self._app.connection_for_write() as connection:
+            for name in queues:
+                _delete(connection, lambda channel, name=name: channel.queue_delete(name))
+            for name in (*queues, *others):
+                _delete(connection, lambda channel, name=name: channel.exchange_delete(name))
+
     def close(self) -> None:
         """Close all connections."""
         self._replies.close()
@@ -260,6 +271,12 @@ class _Replies:
             future = self._waiting.pop(task_id, None)
         if future is not None:
             future.set_result(body)
+
+
+def _delete(connection: Connection, act: Callable[[Any], object]) -> None:
+    # What is not there cannot be deleted, and costs the channel.
+    with suppress(*connection.channel_errors), connection.channel() as channel:
+        act(channel)
 
 
 def _transport_errors() -> tuple[type[Exception], ...]:

@@ -10,14 +10,16 @@ import io
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from carbonq import config, verify
-from carbonq.bench.level_grid import level_settings
+from carbonq import verify
+from carbonq.bench.backend import Backend
+from carbonq.bench.copies import Copies
 from carbonq.client import Client
 from carbonq.demo import samples
 from carbonq.embedded.stack import Stack
@@ -87,40 +89,78 @@ def end_to_end_s(client: Client, source: Path, target: Path) -> tuple[float, flo
     return time.perf_counter() - began, accepted, str(job["id"])
 
 
-def bench(folder: Path, *, items: int, words: int, rounds: int, report: Callable[[str], None]) -> dict[str, Any]:
-    """Measure ``rounds`` pairs (plain loop, carbonq) of ``items`` documents in ``folder``; return JSON values."""
-    source, target = folder / "documents.jsonl", folder / "out.jsonl"
+def bench(
+    folder: Path,
+    backend: Backend,
+    *,
+    items: int,
+    words: int,
+    rounds: int,
+    processes: Sequence[int],
+    report: Callable[[str], None],
+) -> dict[str, Any]:
+    """Measure ``rounds`` pairs (plain loop, carbonq) of ``items`` documents for each number of processes.
+
+    ``processes`` counts API processes and control processes of each kind; the documents are as many jobs, one by each
+    API process at the same time. Returns JSON values.
+    """
+    source = folder / "documents.jsonl"
     with source.open("wb") as stream:
         stream.writelines(lines(items, words=words))
-    settings = config.load(**level_settings(folder))
-    pairs: list[dict[str, float]] = []
-    with Stack(settings, report=report, flower=False) as stack, stack.client() as client:
-        for _ in range(rounds):
-            plain = plain_loop_s(source, folder / "plain.jsonl")
-            whole, accepted, job_id = end_to_end_s(client, source, target)
-            pairs.append({"plain_s": plain, "carbonq_s": whole, "accepted_s": accepted, "ratio": plain / whole})
-            report(f"plain loop {items / plain:,.0f} items/s, carbonq {items / whole:,.0f} items/s")
-            _check(target, items)
-            _check_ledger(client, job_id, items)
-    middle = sorted(pairs, key=lambda pair: pair["ratio"])[len(pairs) // 2]
-    return {
-        "bench": "run",
-        "items": items,
-        "words": words,
-        "rounds": pairs,
-        "median": {
+    found: list[dict[str, Any]] = []
+    for count in processes:
+        sources = _parts(source, count, items)
+        place = folder / f"with-{count}"
+        place.mkdir()
+        with (
+            backend.settings(place) as settings,
+            Stack(settings, report=report, flower=False) as stack,
+            Copies(stack, count - 1, report=report) as copies,
+        ):
+            pairs = [_pair(source, sources, copies.clients, items, report) for _ in range(rounds)]
+        middle = sorted(pairs, key=lambda pair: pair["ratio"])[len(pairs) // 2]
+        median = {
             "plain_items_per_s": items / middle["plain_s"],
             "carbonq_items_per_s": items / middle["carbonq_s"],
             "ratio": middle["ratio"],
-        },
-    }
+        }
+        found.append({"processes": count, "rounds": pairs, "median": median})
+    return {"bench": "run", "backend": backend.name, "items": items, "words": words, "with": found}
 
 
-def _check(target: Path, items: int) -> None:
-    with target.open("rb") as stream:
-        found = sum(1 for _ in stream)
-    if found != items:
-        raise RuntimeError(f"{found} result lines came back, {items} were expected")
+def _parts(source: Path, count: int, items: int) -> list[Path]:
+    """Cut the documents into as many files as there are API processes."""
+    parts = [source.with_name(f"part-{count}-{number}.jsonl") for number in range(count)]
+    with source.open("rb") as stream:
+        for number, part in enumerate(parts):
+            size = items * (number + 1) // count - items * number // count
+            with part.open("wb") as target:
+                target.writelines(stream.readline() for _ in range(size))
+    return parts
+
+
+def _pair(
+    source: Path, parts: Sequence[Path], clients: Sequence[Client], items: int, report: Callable[[str], None]
+) -> dict[str, float]:
+    plain = plain_loop_s(source, source.with_name("plain.jsonl"))
+    targets = [part.with_suffix(".out") for part in parts]
+    began = time.perf_counter()
+    with ThreadPoolExecutor(len(parts)) as pool:
+        ended = list(pool.map(end_to_end_s, clients, parts, targets))
+    whole = time.perf_counter() - began
+    report(f"plain loop {items / plain:,.0f} items/s, carbonq {items / whole:,.0f} items/s")
+    for (_, _, job_id), part, target, client in zip(ended, parts, targets, clients, strict=True):
+        count = _count(part)
+        if _count(target) != count:
+            raise RuntimeError(f"{_count(target)} result lines came back, {count} were expected")
+        _check_ledger(client, job_id, count)
+    accepted = max(accepted for _, accepted, _ in ended)
+    return {"plain_s": plain, "carbonq_s": whole, "accepted_s": accepted, "ratio": plain / whole}
+
+
+def _count(path: Path) -> int:
+    with path.open("rb") as stream:
+        return sum(1 for _ in stream)
 
 
 def _check_ledger(client: Client, job_id: str, items: int) -> None:

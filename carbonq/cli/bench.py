@@ -19,19 +19,78 @@ def _in_scratch(measure: Callable[[Path], dict[str, Any]]) -> None:
         emit_json(measure(Path(folder)))
 
 
+DatabaseUrl = Annotated[
+    str | None, typer.Option(help="A PostgreSQL server's database, beside which scratch ones are made; none: SQLite.")
+]
+BrokerUrl = Annotated[str | None, typer.Option(help="redis://... or amqp://...; none: the embedded broker.")]
+
+
 @app.command("run")
-def run(
+def run(  # noqa: PLR0917 (options, all named)
     items: Annotated[int, typer.Option(min=1, max=50_000, help="Documents to embed.")] = 20_000,
     words: Annotated[int, typer.Option(min=1, help="Words in a document.")] = 60,
     rounds: Annotated[int, typer.Option(min=1, help="Pairs of runs; the median pair is reported.")] = 3,
+    processes: Annotated[
+        list[int] | None, typer.Option(min=1, max=16, help="API and control processes; give it again for more.")
+    ] = None,
+    database_url: DatabaseUrl = None,
+    broker_url: BrokerUrl = None,
 ) -> None:
     """Items per second end to end beside the engine in a plain loop.
 
     Example: carbonq bench run --items 20000
     """
+    from carbonq.bench.backend import Backend
     from carbonq.bench.run import bench
 
-    _in_scratch(lambda folder: bench(folder, items=items, words=words, rounds=rounds, report=say))
+    backend = Backend(database_url, broker_url)
+    _in_scratch(
+        lambda folder: bench(
+            folder, backend, items=items, words=words, rounds=rounds, processes=processes or [1], report=say
+        )
+    )
+
+
+@app.command("store")
+def store(
+    chunks: Annotated[int, typer.Option(min=1, help="Chunks to claim and finish.")] = 24,
+    items: Annotated[int, typer.Option(min=1, max=10_000, help="Items in a chunk, one checkpoint each.")] = 2_000,
+    rounds: Annotated[int, typer.Option(min=1, help="Times that each is measured; medians are reported.")] = 3,
+    claimers: Annotated[
+        list[int] | None, typer.Option(min=1, max=64, help="Claiming processes; give it again for more.")
+    ] = None,
+    database_url: DatabaseUrl = None,
+) -> None:
+    """Claims and committed ledger entries per second, on SQLite and on a PostgreSQL server if one is given.
+
+    Example: carbonq bench store --claimers 1 --claimers 4 --database-url postgresql://127.0.0.1/postgres
+    """
+    from carbonq.bench.backend import Backend
+    from carbonq.bench.store import bench
+
+    backends = [Backend(), *([] if database_url is None else [Backend(database_url)])]
+    _in_scratch(
+        lambda folder: bench(
+            folder, backends, claimers=claimers or [1], chunks=chunks, items=items, rounds=rounds, report=say
+        )
+    )
+
+
+@app.command("start")
+def start(
+    rounds: Annotated[int, typer.Option(min=1, help="Starts; the median is reported.")] = 3,
+    database_url: DatabaseUrl = None,
+    broker_url: BrokerUrl = None,
+) -> None:
+    """Seconds from nothing to a ready stack, embedded and on the servers that are given.
+
+    Example: carbonq bench start --rounds 3
+    """
+    from carbonq.bench.backend import Backend
+    from carbonq.bench.start import bench
+
+    given = [] if database_url is None and broker_url is None else [Backend(database_url, broker_url)]
+    _in_scratch(lambda folder: bench(folder, [Backend(), *given], rounds=rounds, report=say))
 
 
 @app.command("realtime")
@@ -45,3 +104,36 @@ def realtime(
     from carbonq.bench.realtime import bench
 
     _in_scratch(lambda folder: bench(folder, calls=calls, report=say))
+
+
+@app.command("outlook")
+def outlook(
+    data: Annotated[Path, typer.Option(help="Folder of recorded forecasts and observations (CSV, known by columns).")],
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="Write the JSON there instead of to stdout.")] = None,
+    delay_min: Annotated[
+        list[int] | None,
+        typer.Option(help="Minutes from a window's end until its value is out; the first one is for savings."),
+    ] = None,
+) -> None:
+    """Errors and savings of the outlook beside the source's forecast and holding the last value.
+
+    Example: carbonq bench outlook --data recorded -o outlook.json
+    """
+    import json
+
+    from carbonq.bench.outlook import bench
+    from carbonq.errors import InvalidRequest
+
+    if not data.is_dir():
+        raise InvalidRequest(f"{data} is no folder", param="data")
+    if any(delay % 5 or not -5 <= delay <= 180 for delay in delay_min or ()):
+        raise InvalidRequest("a delay is a multiple of 5 minutes from -5 to 180", param="delay-min")
+    try:
+        figures = bench(data, delays_min=delay_min or (0, -5, 10, 30), report=say)
+    except ValueError as error:
+        raise InvalidRequest(str(error), param="data") from error
+    if out is None:
+        emit_json(figures)
+    else:
+        out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        say(f"written to {out}")

@@ -201,7 +201,7 @@ def _installed(settings: Settings) -> tuple[Clock, Sequence[sources.SourceState]
     """Return the installation's clock and the states of its sources; a real clock and none where there is neither."""
     database = Database(settings.resolved_database_url)
     try:
-        if database.is_absent():
+        if database.is_absent() or schema.current(database) is None:
             return GridClock.real(), ()
         with database.read() as tx:
             clock = clocks.get(tx) or GridClock.real()

@@ -62,13 +62,9 @@ class Backend:
         if self.broker_url.startswith("redis"):
             self._delete_keys()
             return
-        names = self.queues(*regions)
-        exchanges = [f"{self.queue_prefix}{name}" for name in ("celery.pidbox", "reply.celery.pidbox", "celeryev")]
-        with Connection(self.broker_url) as connection:
-            for name in names:
-                _quietly(connection, lambda channel, name=name: channel.queue_delete(name))
-            for name in (*names, *exchanges):
-                _quietly(connection, lambda channel, name=name: channel.exchange_delete(name))
+        tickets = Tickets(self.broker_url, queue_prefix=self.queue_prefix)
+        tickets.remove_queues(regions)
+        tickets.close()
 
     def _delete_keys(self) -> None:
         client = redis.Redis.from_url(self.broker_url)

@@ -1,0 +1,60 @@
+"""The benchmarks that need servers, in small: they measure what they say and leave nothing behind."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from carbonq.bench import run, start, store
+from carbonq.bench.backend import Backend
+from tests.databases import connected
+from tests.system.backends import backend
+
+pytestmark = [pytest.mark.system, pytest.mark.timeout(200)]
+
+
+def scratch_databases(url: str) -> int:
+    with connected(url) as connection:
+        return connection.exec_driver_sql(
+            "SELECT count(*) FROM pg_database WHERE datname LIKE 'carbonq_bench_%%'"
+        ).scalar_one()
+
+
+def test_claims_and_checkpoints_are_counted_on_both_databases(postgres_url: str, tmp_path: Path) -> None:
+    said: list[str] = []
+    before = scratch_databases(postgres_url)
+    found = store.bench(
+        tmp_path,
+        [Backend(), Backend(postgres_url)],
+        claimers=[2],
+        chunks=3,
+        items=70,
+        rounds=1,
+        report=said.append,
+    )
+    assert [one["database"] for one in found["median"]] == ["sqlite", "postgresql"]
+    for one in found["median"]:
+        assert min(one["claims_per_s"], one["entries_per_s"], one["plain_rows_per_s"]) > 0
+        assert one["ratio"] == one["entries_per_s"] / one["plain_rows_per_s"]
+    assert len(said) == 2
+    assert scratch_databases(postgres_url) <= before
+
+
+def test_a_run_is_shared_by_all_api_and_control_processes(
+    request: pytest.FixtureRequest, postgres_url: str, tmp_path: Path
+) -> None:
+    with backend("postgresql-rabbitmq", request) as chosen:
+        on = Backend(postgres_url, chosen.broker_url)
+        found = run.bench(tmp_path, on, items=51, words=20, rounds=1, processes=[2], report=lambda _sentence: None)
+    (two,) = found["with"]
+    assert found["backend"] == "postgresql, amqp"
+    assert two["processes"] == 2
+    median = two["median"]
+    assert median["ratio"] == pytest.approx(median["carbonq_items_per_s"] / median["plain_items_per_s"])
+
+
+def test_a_start_is_measured_beside_what_no_start_can_save(tmp_path: Path) -> None:
+    found = start.bench(tmp_path, [Backend()], rounds=1, report=lambda _sentence: None)
+    median = found["backends"]["sqlite, embedded broker"]["median"]
+    assert median["ratio"] == median["ready_s"] / median["alone_s"] > 1
