@@ -20,12 +20,12 @@ def show(as_json: AsJson = False) -> None:
     """
     from carbonq import config, wiring
     from carbonq.embedded import grid_check
-    from carbonq.errors import CarbonqError
+    from carbonq.errors import Unavailable
 
     sources = config.given()
     try:
         shared = wiring.stored_settings(sources)
-    except CarbonqError as error:
+    except Unavailable as error:
         say(f"without the installation's settings: {error.message}")
         shared = None
     reading = sources.read(shared)
