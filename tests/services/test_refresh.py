@@ -120,6 +120,15 @@ def test_a_source_that_answers_with_old_values_is_down_and_the_fallback_is_asked
     assert (found.is_down, found.failures, found.fresh_at) == (True, 0, START - 3 * HOUR)
 
 
+def test_what_was_imported_does_not_stand_in_for_configured_sources_that_are_down(sqlite_database: Database) -> None:
+    refresh(sqlite_database, {KEY: (FakeGrid([], name="away"),)}, SetClock())
+    imported = grid("archive", 5).forecast(ZONE, START)
+    assert imported is not None
+    with sqlite_database.write() as tx:
+        forecasts.add_forecast(tx, imported)
+    assert load_outlook(sqlite_database, [NORTH], START, 3, 7200).is_down
+
+
 def test_a_stuck_source_delays_no_other_and_its_fallback_is_asked_after_the_deadline(database: Database) -> None:
     clock = SetClock()
     slow, other = stuck("slow"), grid("other", 200, zones=["OTHER"])

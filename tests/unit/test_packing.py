@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from carbonq.store.packing import pack, unpack, unpack_floats
@@ -33,6 +33,9 @@ def exact(values: list[Decimal | None]) -> list[object]:
 
 
 @given(SERIES, st.integers(0, 70), st.integers(0, 70))
+@example([Decimal(2**53 + 1), Decimal(2**53 + 3)], 0, 2)
+@example([Decimal("3E-25"), Decimal("7E-25")], 0, 2)
+@example([Decimal("3E+7"), Decimal("7E+7")], 0, 2)
 def test_it_is_exact(values: list[Decimal | None], start: int, stop: int) -> None:
     packed = pack(values)
     assert exact(unpack(packed)) == exact(values)
