@@ -6,35 +6,23 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any
 
 from carbonq import config
 from carbonq import models as catalogue
 from carbonq.blobs import BlobStore, open_store
-from carbonq.clock import Clock, GridClock
-from carbonq.config import RegionSettings, Settings, SourceSettings
-from carbonq.config.grid import (
-    AnnualSettings,
-    CsvSettings,
-    RecordedSettings,
-    SgipSettings,
-    WattTimeSettings,
-)
+from carbonq.clock import GridClock
+from carbonq.config import RegionSettings, Settings
 from carbonq.engines.protocol import Engine
 from carbonq.errors import ConfigError, NotFound
-from carbonq.grid.protocol import GridSource
 from carbonq.meters.protocol import Meter
-from carbonq.model import Model, Region, Signal
+from carbonq.model import Model, Region
 from carbonq.services import installation, setup
 from carbonq.services.installation import Shared
 from carbonq.store import clocks, schema
 from carbonq.store import installation as installations
 from carbonq.store.database import Database
 from carbonq.tickets import Tickets
-
-if TYPE_CHECKING:
-    from carbonq.grid.account import Account
-    from carbonq.grid.http import Http
 
 logger = logging.getLogger(__name__)
 
@@ -283,102 +271,3 @@ def make_meters(
 
     values = settings.regions[region]
     return discover(gpus=values.gpus, watts_per_core=values.watts_per_core, pids=pids, may_use_rapl=may_use_rapl)
-
-
-def make_sources(settings: Settings, clock: Clock) -> dict[tuple[str, Signal], Sequence[GridSource]]:
-    """Return the grid sources of each (zone, book) that a region uses, preferred first; nothing is asked yet.
-
-    However many regions use a zone, its sources are made once; those of one provider share connections and account.
-    Raises ConfigError naming the setting: an account that is missing, a source of the other book, two alike.
-    """
-    maker = _SourceMaker(settings, clock)
-    sources: dict[tuple[str, Signal], Sequence[GridSource]] = {}
-    for zone in dict.fromkeys(region.zone for region in settings.regions.values()):
-        values = settings.zones[zone]
-        for signal, word, given in (
-            (Signal.MOER, "marginal", values.marginal),
-            (Signal.AER, "average", values.average),
-        ):
-            made: list[GridSource] = []
-            for position, source in enumerate(given):
-                where = f"zones.{zone}.{word}" + (f"[{position}]" if len(given) > 1 else "")
-                made.append(maker.make(zone, signal, source, where))
-                if made[-1].signal is not signal:
-                    other = "average" if signal is Signal.MOER else "marginal"
-                    raise ConfigError(f"{where}: the source {source.source!r} has {other} rates only")
-                if made[-1].name in {one.name for one in made[:-1]}:
-                    raise ConfigError(f"{where}: {made[-1].name} is among the sources before it already")
-            if made:
-                sources[(zone, signal)] = tuple(made)
-    return sources
-
-
-class _SourceMaker:
-    """Makes sources; keeps what those of one provider share."""
-
-    def __init__(self, settings: Settings, clock: Clock) -> None:
-        self._accounts = settings.accounts
-        self._clock = clock
-        self._https: dict[tuple[str, str], Http] = {}
-        self._logins: dict[tuple[str, str], Account] = {}
-
-    def make(self, zone: str, signal: Signal, values: SourceSettings, where: str) -> GridSource:
-        match values:
-            case RecordedSettings():
-                from carbonq.grid.recorded import RecordedSource, shift_for
-
-                return RecordedSource(shift_for(self._clock))
-            case CsvSettings():
-                from carbonq.grid.csv_file import CsvSource
-
-                return CsvSource(values.path, zone, signal)
-            case AnnualSettings():
-                from carbonq.grid.annual import AnnualSource
-
-                return AnnualSource(values.path, zone, signal, area=values.area)
-            case WattTimeSettings():
-                from carbonq.grid.watttime import WattTimeSource
-
-                login = self._login("watttime", "WattTime", values.base_url, where)
-                return WattTimeSource(
-                    login, zone=zone, area=values.area, horizon_h=values.horizon_h, model=values.model
-                )
-            case SgipSettings():
-                from carbonq.grid.sgip import SgipSource
-
-                return SgipSource(
-                    self._login("sgip", "SGIP Signal", values.base_url, where), zone=zone, area=values.area
-                )
-            case _:
-                raise ConfigError(f"{where}: the source {values.source!r} cannot be used yet")
-
-    def _http(self, provider: str, base_url: str) -> Http:
-        from carbonq.grid.http import Http
-
-        key = (provider, base_url.rstrip("/"))
-        if key not in self._https:
-            self._https[key] = Http(provider, base_url)
-        return self._https[key]
-
-    def _login(self, name: Literal["watttime", "sgip"], provider: str, base_url: str, where: str) -> Account:
-        from carbonq.grid.account import Account
-
-        given = self._accounts.watttime if name == "watttime" else self._accounts.sgip
-        if given is None:
-            raise ConfigError(f"{where}: {provider} needs an account; set accounts.{name}.username and .password")
-        http = self._http(provider, base_url)
-        key = (name, http.base_url)
-        if key not in self._logins:
-            self._logins[key] = Account(
-                http,
-                username=given.username,
-                password=given.password.get_secret_value(),
-                setting=f"accounts.{name}",
-            )
-        return self._logins[key]
-
-    def _token(self, name: Literal["electricity_maps", "entsoe"], provider: str, where: str) -> str:
-        given = self._accounts.electricity_maps if name == "electricity_maps" else self._accounts.entsoe
-        if given is None:
-            raise ConfigError(f"{where}: {provider} needs an account; set accounts.{name}.token")
-        return given.token.get_secret_value()

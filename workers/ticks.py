@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from celery import Celery
 
-from carbonq import telemetry, wiring
+from carbonq import sourcing, telemetry, wiring
 from carbonq.errors import CarbonqError
 from carbonq.services import chunk, dispatch, expire, finish, learn, plan, reap, retire, settle
 from carbonq.services.rates import RateCache
@@ -32,7 +32,7 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
     """Return what each tick does."""
     runtime, tickets = context.runtime, context.tickets
     settings, db, clock = runtime.settings, runtime.db, runtime.clock
-    refresher = Refresher(db, wiring.make_sources(settings, clock), clock, max_stale_s=settings.max_stale_s)
+    refresher = Refresher(db, sourcing.make_sources(settings, clock), clock, max_stale_s=settings.max_stale_s)
     rates = RateCache(runtime.regions, settle_after_s=settings.settle_after_s, max_stale_s=settings.max_stale_s)
 
     def run_refresh() -> None:

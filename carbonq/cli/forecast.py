@@ -155,13 +155,13 @@ def fetch(zone: Zone = None, as_json: AsJson = False) -> None:
 
     Example: carbonq forecast fetch SGIP_CAISO_PGE
     """
-    from carbonq import wiring
     from carbonq.errors import NotFound
     from carbonq.services.refresh import DEADLINE_S, Refresher
+    from carbonq.sourcing import make_sources
 
     with connect.open_database() as (settings, database):
         clock = connect.clock_of(database)
-        sources = wiring.make_sources(settings, clock)
+        sources = make_sources(settings, clock)
         zones = sorted({name for name, _ in sources})
         if zone is not None and zone not in zones:
             raise NotFound(f"no region uses a zone {zone!r} with a source; known zones: {', '.join(zones) or 'none'}")

@@ -79,6 +79,8 @@ class CarbonAwareSdkSettings(Strict):
     source: Literal["carbon_aware_sdk"]
     base_url: str = Field(description="Address of your WebAPI.")
     location: str = Field(description="Location as your WebAPI calls it, e.g. eastus.")
+    gas: Literal["co2", "co2e"] = Field(description="What its provider counts: WattTime co2, Electricity Maps co2e.")
+    may_settle: bool = Field(False, description="Whether its past values are final enough to settle entries.")
 
 
 class EntsoeSettings(Strict):
@@ -104,7 +106,9 @@ class HttpSettings(Strict):
     issued_at: str | None = Field(None, description="JSON path of the time of issue; unset: when it was fetched.")
     unit: str = Field(description="Unit of the values, e.g. g/kWh or lbs_co2_per_mwh.")
     gas: Literal["co2", "co2e"] = Field(description="What is counted.")
+    method: str | None = Field(None, description="What entries give as the method, e.g. direct or lifecycle.")
     step_s: int = Field(ge=300, multiple_of=300, description="Seconds that a value covers.")
+    span_h: int = Field(336, ge=1, le=8784, description="Hours of observations asked for in one call at most.")
     is_estimated: bool = Field(False, description="Whether all its values are estimates.")
     may_settle: bool = Field(True, description="Whether its observations are final enough to settle entries.")
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from carbonq import wiring
 from carbonq.clock import Clock, GridClock
 from carbonq.config import Settings
 from carbonq.embedded.finding import Finding, State, within
@@ -16,6 +15,7 @@ from carbonq.grid.protocol import GridSource
 from carbonq.grid.readings import scale_note
 from carbonq.model import Signal
 from carbonq.signals import Forecast, NoteLevel, SourceNote
+from carbonq.sourcing import make_sources
 from carbonq.store import clocks, forecasts, schema, sources
 from carbonq.store.database import Database
 from carbonq.units import iso
@@ -45,7 +45,7 @@ class _Looked:
 def check_files(settings: Settings) -> Iterator[Finding]:
     """Look over the sources that are files: one that is missing or wrong must keep a stack from starting."""
     clock, _ = _installed(settings)
-    for (zone, signal), given in wiring.make_sources(settings, clock).items():
+    for (zone, signal), given in make_sources(settings, clock).items():
         for source in given:
             if not source.name.startswith(("csv:", "annual:")):
                 continue
@@ -58,7 +58,7 @@ def check_grid(settings: Settings) -> Iterator[Finding]:
     """Ask every source and look at what is stored of it; say where one of the two signals is lacking."""
     clock, states = _installed(settings)
     now = clock.now()
-    made = wiring.make_sources(settings, clock)
+    made = make_sources(settings, clock)
     try:
         begun = {
             key: [

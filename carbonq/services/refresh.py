@@ -34,6 +34,9 @@ OVERLAP_WINDOWS = 12
 REVISE_EVERY = timedelta(hours=1)
 REVISE_OVERLAP = timedelta(minutes=10)
 
+#: Grid time after which a forecast that a provider does not stamp is stored again though it says the same.
+REPEAT_EVERY = timedelta(minutes=15)
+
 #: Grid seconds within which a zone is not asked again, whoever asked: several control workers may share a database.
 ASK_EVERY_S = 30.0
 
@@ -190,7 +193,7 @@ class Refresher:
 
         # Outside any transaction: a slow provider must not hold a lock.
         def store(answer: _Answer) -> Outcome:
-            return self._store(row, answer, now, is_first=revised_at is None)
+            return self._store(row, answer, now, before=before, is_first=revised_at is None)
 
         outcome = store(self._within_deadline(row, listen, store))
         telemetry.GRID_ASKS.labels(source.name, "answered" if outcome.is_answered else "failed").inc()
@@ -241,7 +244,9 @@ class Refresher:
             is_given_up = not answers
         return answers[0] if answers else _Answer(errors=[f"no answer within {self._deadline_s:g} s"])
 
-    def _store(self, row: tuple[str, Signal, str], answer: _Answer, now: datetime, *, is_first: bool) -> Outcome:
+    def _store(
+        self, row: tuple[str, Signal, str], answer: _Answer, now: datetime, *, before: Forecast | None, is_first: bool
+    ) -> Outcome:
         zone, signal, name = row
         error = "; ".join(dict.fromkeys(answer.errors)) or None
         with self._db.write() as tx:
@@ -250,7 +255,9 @@ class Refresher:
                 return Outcome(zone, signal, name, is_answered=False, is_fresh=False, error=error)
             seen = forecasts.add_observations(tx, answer.observed)
             seen += forecasts.add_observations(tx, answer.corrected)
-            issued = sum(forecasts.add_forecast(tx, forecast) for forecast in answer.issued)
+            issued = sum(
+                forecasts.add_forecast(tx, forecast) for forecast in answer.issued if not _repeats(forecast, before)
+            )
             is_fresh = source_rows.note_ok(
                 tx,
                 row,
@@ -318,6 +325,17 @@ def _issued(source: GridSource, zone: str, now: datetime, before: Forecast | Non
         return [newest]
     # A source stamps its answers with the time it was asked about; this one was fetched now.
     return [replace(earlier, retrieved_at=now), newest]
+
+
+def _repeats(forecast: Forecast, before: Forecast | None) -> bool:
+    """Say whether a forecast without a time of issue of its own only says again what the one before said lately."""
+    return (
+        before is not None
+        and forecast.issued_at == forecast.retrieved_at
+        and timedelta(0) <= forecast.issued_at - before.issued_at < REPEAT_EVERY
+        and (forecast.start_at, forecast.step_s) == (before.start_at, before.step_s)
+        and list(forecast.values) == list(before.values)
+    )
 
 
 def _covers(forecast: Forecast, at: datetime) -> bool:

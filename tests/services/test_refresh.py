@@ -219,6 +219,30 @@ def test_what_was_corrected_is_asked_for_hourly_and_becomes_a_revision(database:
     assert found.g_per_kwh == 9 and [value for _, _, value in revisions] == [8.0, 9.0]
 
 
+def test_a_forecast_without_a_stamp_of_its_own_is_not_stored_again_while_it_says_the_same(
+    sqlite_database: Database,
+) -> None:
+    said = [5, 6, *range(20)]
+
+    class Unstamped(FakeGrid):
+        def forecast(self, zone: str, now: datetime) -> Forecast | None:
+            made = super().forecast(zone, START)
+            return made and replace(made, issued_at=now, retrieved_at=now, values=[Decimal(one) for one in said])
+
+    clock = SetClock()
+    source = Unstamped([RecordedSignal(ZONE, START - HOUR, [5] * 600)], name="unstamped")
+    refresher = Refresher(sqlite_database, {KEY: (source,)}, clock)
+    stored: list[int] = []
+    for minute in range(17):
+        clock.at = START + timedelta(minutes=minute)
+        said[1] = 6 if minute < 5 else 7
+        stored.append(sum(one.forecasts for one in refresher.run()))
+    assert [minute for minute, count in enumerate(stored) if count] == [0, 5]
+    assert state(sqlite_database, "unstamped").fresh_at == clock.at
+    clock.at = START + timedelta(minutes=20)
+    assert sum(one.forecasts for one in refresher.run()) == 1
+
+
 def test_the_two_signals_of_a_zone_are_asked_and_kept_apart(database: Database) -> None:
     marginal, average = grid("m", 100), grid("a", 40, signal=Signal.AER)
     refresh(database, {KEY: (marginal,), (ZONE, Signal.AER): (average,)}, SetClock())

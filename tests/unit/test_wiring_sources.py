@@ -7,11 +7,12 @@ from typing import Any
 
 import pytest
 
-from carbonq import config, wiring
+from carbonq import config
 from carbonq.clock import GridClock
 from carbonq.errors import ConfigError
 from carbonq.grid.protocol import GridSource
 from carbonq.model import Signal
+from carbonq.sourcing import make_sources
 
 ACCOUNTS = {
     "watttime": {"username": "me", "password": "secret"},
@@ -24,7 +25,7 @@ ACCOUNTS = {
 def made(zones: dict[str, Any], **more: Any) -> dict[tuple[str, Signal], list[GridSource]]:
     regions = more.pop("regions", {f"r{number}": {"zone": zone} for number, zone in enumerate(zones)})
     settings = config.load(zones=zones, regions=regions, **{"accounts": ACCOUNTS, **more})
-    return {key: list(given) for key, given in wiring.make_sources(settings, GridClock.real()).items()}
+    return {key: list(given) for key, given in make_sources(settings, GridClock.real()).items()}
 
 
 def test_sources_come_in_the_order_of_the_settings_once_a_zone(tmp_path: Path) -> None:
