@@ -39,10 +39,13 @@ def said(body: Json, text: str) -> str:
     """Return the provider's own words in an error answer; ``body`` is None when ``text`` is no JSON.
 
     Knows strings and objects with error, message, msg, title, detail (also FastAPI's list with ``loc``), errors, in
-    any nesting; of an HTML page the title. Empty when there is nothing to say.
+    any nesting; of an HTML page the title, of an XML document its reasons. Empty when there is nothing to say.
     """
     if body is not None:
         return shown("; ".join(dict.fromkeys(_words(body))))
+    if re.match(r"\s*<(\?xml|\w+_MarketDocument)", text):  # ENTSO-E
+        reasons = re.findall(r"<(?:\w+:)?text>(.*?)</", text, re.DOTALL)
+        return shown("; ".join(reasons)) if reasons else shown(text)
     if re.match(r"\s*(<!doctype html|<html)", text, re.IGNORECASE):
         title = re.search(r"<title[^>]*>(.*?)</title>", text, re.IGNORECASE | re.DOTALL)
         return f"an HTML page, {shown(title.group(1))!r}" if title else "an HTML page"
