@@ -103,8 +103,8 @@ class _SourceMaker:
 
                 if signal is Signal.MOER:
                     raise ConfigError(
-                        f"{where}: Electricity Maps has average rates only, its marginal endpoints are gone; set it under "
-                        f"zones.{zone}.average"
+                        f"{where}: Electricity Maps has average rates only, its marginal endpoints are gone; use it "
+                        f"under zones.{zone}.average"
                     )
                 return ElectricityMapsSource(
                     self._electricity_maps(values.base_url, where),
@@ -162,12 +162,12 @@ class _SourceMaker:
                     setting=where,
                 )
 
-    def _http(self, provider: str, base_url: str, retry: Retry | None = None) -> Http:
+    def _http(self, provider: str, base_url: str) -> Http:
         from carbonq.grid.http import Http
 
         key = (provider, base_url.rstrip("/"))
         if key not in self._https:
-            self._https[key] = Http(provider, base_url, retry=retry)
+            self._https[key] = Http(provider, base_url)
         return self._https[key]
 
     def _login(self, name: Literal["watttime", "sgip"], provider: str, base_url: str, where: str) -> Account:
@@ -198,12 +198,12 @@ class _SourceMaker:
 
     def _entsoe(self, base_url: str, where: str) -> EntsoeAccount:
         from carbonq.grid.entsoe import RETRY, EntsoeAccount
+        from carbonq.grid.http import Http
 
         token = self._token("entsoe", "ENTSO-E", where)
-        http = self._http("ENTSO-E", base_url, RETRY)
-        if http.base_url not in self._entsoes:
-            self._entsoes[http.base_url] = EntsoeAccount(http, token=token)
-        return self._entsoes[http.base_url]
+        if base_url not in self._entsoes:
+            self._entsoes[base_url] = EntsoeAccount(Http("ENTSO-E", base_url, retry=RETRY), token=token)
+        return self._entsoes[base_url]
 
     def _token(self, name: Literal["electricity_maps", "entsoe"], provider: str, where: str) -> str:
         given = self._accounts.electricity_maps if name == "electricity_maps" else self._accounts.entsoe
