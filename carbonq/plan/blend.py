@@ -1,7 +1,7 @@
 """Weigh what is known of a window ahead by how well it told the past of that zone: ridge regression by lead. Pure.
 
-A skill holds, for each lead bucket and each kind of base (forecast, none), sums over past pairs of (what was known,
-what came): enough to solve for the weights at any time, to forget old pairs by halves, and to add two skills exactly.
+A skill holds, for each lead bucket and each kind of base (fresh or old forecast, none), sums over past pairs of (what
+was known, what came): enough to solve for the weights at any time, to forget old pairs by halves, to add two skills.
 Before any pair is added, it is used to judge the weights that were there: in a bucket where they did worse than the
 plain base, the base is used. Values are g/kWh, leads 5-minute windows.
 """
@@ -11,15 +11,16 @@ from __future__ import annotations
 import base64
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from carbonq.plan.evidence import FEATURES, Evidence, IntArray
+from carbonq.plan.evidence import FEATURES, Evidence, IntArray, Kind
 from carbonq.plan.forecaster import FloatArray
+from carbonq.plan.prior import WEIGHTS
 
 #: First lead of each bucket; a bucket ends where the next begins, the last one never.
 BUCKETS = np.array(
@@ -32,11 +33,14 @@ VERSION = 1
 #: Windows after which a pair counts half: sixty days.
 HALF_LIFE = 60 * 288.0
 
-#: The prior's weight in pairs: it says that differences from the base mean nothing.
+#: The prior's weight in pairs.
 PRIOR_PAIRS = 200.0
 
 #: Pairs before weights, and a spread, are believed at all.
-ENOUGH = 100.0
+ENOUGH = 200.0
+
+#: Errors below this (g/kWh) are none.
+_TINY = 1e-6
 
 #: The longest lead that is learned: four days. Longer ones are taken to be like it.
 MAX_LEAD = 1152
@@ -44,8 +48,11 @@ MAX_LEAD = 1152
 #: Leads from which only some moments are learned from (windows apart): far ahead, neighbours say the same.
 _FAR, _FAR_APART = 37, 12
 
-_KINDS = 2
+_KINDS = len(Kind)
 _SIZE = len(FEATURES)
+_PRIOR = np.zeros((_KINDS, len(BUCKETS), _SIZE))
+for _first, _weights in WEIGHTS.items():
+    _PRIOR[Kind.FRESH, BUCKETS.tolist().index(_first)] = _weights
 #: What is kept of each bucket's judged pairs: pairs, and sums of |error| and error^2 of base and blend.
 _JUDGED = 5
 
@@ -59,21 +66,23 @@ class Skill:
     gram: FloatArray = field(default_factory=lambda: np.zeros((_KINDS, len(BUCKETS), _SIZE, _SIZE)))
     moment: FloatArray = field(default_factory=lambda: np.zeros((_KINDS, len(BUCKETS), _SIZE)))
     judged: FloatArray = field(default_factory=lambda: np.zeros((_KINDS, len(BUCKETS), _JUDGED)))
+    has_prior: bool = True
 
     @cached_property
     def weights(self) -> FloatArray:
-        """The weight of each difference, by kind of base and bucket; zero where too few pairs are known."""
+        """The weight of each difference, by kind of base and bucket; the prior's where too few pairs are known."""
+        weights = _PRIOR.copy() if self.has_prior else np.zeros_like(self.moment)
         there = self.pairs >= ENOUGH
-        weights = np.zeros_like(self.moment)
         if there.any():
             gram, pairs = self.gram[there], self.pairs[there]
             size = np.einsum("bii->bi", gram)
-            # Scaled to ones on the diagonal: differences that never occurred get no weight, not a random one.
+            # Scaled to ones on the diagonal: differences that never occurred keep the prior's weight, not a random one.
             scale = np.sqrt(np.where(size > 0, size, 1.0))
             system = gram / scale[:, :, None] / scale[:, None, :]
             system = system + np.eye(_SIZE) * (PRIOR_PAIRS / pairs + 1e-9)[:, None, None]
-            solved = np.linalg.solve(system, (self.moment[there] / scale)[:, :, None])[:, :, 0]
-            weights[there] = solved / scale
+            beyond = self.moment[there] - np.einsum("bij,bj->bi", gram, weights[there])
+            solved = np.linalg.solve(system, (beyond / scale)[:, :, None])[:, :, 0]
+            weights[there] += solved / scale
         return weights
 
     @cached_property
@@ -92,9 +101,9 @@ class Skill:
     def aged(self, until: int) -> Skill:
         """Return the same skill as it counts at a later window."""
         if until <= self.until or self.until == 0:
-            return Skill(max(until, self.until), self.pairs, self.gram, self.moment, self.judged)
+            return replace(self, until=max(until, self.until))
         rate = math.exp2(-(until - self.until) / HALF_LIFE)
-        return Skill(until, rate * self.pairs, rate * self.gram, rate * self.moment, rate * self.judged)
+        return Skill(until, rate * self.pairs, rate * self.gram, rate * self.moment, rate * self.judged, self.has_prior)
 
     def plus(self, other: Skill) -> Skill:
         """Return what both learned together, from different pairs."""
@@ -106,6 +115,7 @@ class Skill:
             mine.gram + theirs.gram,
             mine.moment + theirs.moment,
             mine.judged + theirs.judged,
+            self.has_prior,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -162,7 +172,7 @@ class Pairs:
     """What was known of some windows, and what came. Rows with a missing base or truth are left out of account."""
 
     lead: IntArray
-    has_forecast: npt.NDArray[np.bool_]
+    kind: IntArray
     base: FloatArray
     differences: FloatArray
     truth: FloatArray
@@ -170,14 +180,14 @@ class Pairs:
     @classmethod
     def of(cls, known: Evidence, truth: FloatArray) -> Pairs:
         """Pair evidence with the truth of its windows."""
-        return cls(known.lead, known.has_forecast, known.base, known.differences, truth)
+        return cls(known.lead, known.kind, known.base, known.differences, truth)
 
     @classmethod
     def joined(cls, parts: list[Pairs]) -> Pairs:
         """Put several together."""
         return cls(
             np.concatenate([one.lead for one in parts]),
-            np.concatenate([one.has_forecast for one in parts]),
+            np.concatenate([one.kind for one in parts]),
             np.concatenate([one.base for one in parts]),
             np.concatenate([one.differences for one in parts]),
             np.concatenate([one.truth for one in parts]),
@@ -211,7 +221,7 @@ def blend(skill: Skill, known: Evidence) -> Blend:
 
     Never below 0 nor above the largest value ever seen; NaN where the base is.
     """
-    kind, bucket = known.has_forecast.astype(np.int64), bucket_of(known.lead)
+    kind, bucket = known.kind, bucket_of(known.lead)
     is_blended = skill.is_trusted[kind, bucket] & (known.lead >= 0) & ~np.isnan(known.base)
     added = np.einsum("nk,nk->n", known.differences, skill.weights[kind, bucket])
     blended = np.clip(known.base + added, 0.0, known.cap)
@@ -229,19 +239,23 @@ def learn(skill: Skill, pairs: Pairs, until: int) -> Skill:
     """
     aged = skill.aged(until)
     is_known = ~np.isnan(pairs.base) & ~np.isnan(pairs.truth) & (pairs.lead >= 0)
-    kind, bucket = pairs.has_forecast.astype(np.int64), bucket_of(pairs.lead)
+    kind, bucket = pairs.kind, bucket_of(pairs.lead)
     counts, gram, moment, judged = (one.copy() for one in (aged.pairs, aged.gram, aged.moment, aged.judged))
     for place in np.unique(np.stack((kind, bucket))[:, is_known], axis=1).T.tolist():
         rows = is_known & (kind == place[0]) & (bucket == place[1])
         at = place[0], place[1]
-        x, missed = pairs.differences[rows], pairs.truth[rows] - pairs.base[rows]
-        if skill.pairs[at] >= ENOUGH:
-            base = pairs.base[rows]
-            # As it would have been used, but for the cap, which is not known here.
-            left = pairs.truth[rows] - np.maximum(base + x @ skill.weights[at], 0.0)
-            sums = (len(x), np.abs(missed).sum(), (missed**2).sum(), np.abs(left).sum(), (left**2).sum())
-            judged[at] += np.array(sums)
+        x, base, truth = pairs.differences[rows], pairs.base[rows], pairs.truth[rows]
+        missed = truth - base
+        # As it would have been used, but for the cap, which is not known here.
+        left = np.abs(truth - np.maximum(base + x @ skill.weights[at], 0.0))
+        if skill.weights[at].any():
+            judged[at] += (len(x), np.abs(missed).sum(), (missed**2).sum(), left.sum(), (left**2).sum())
+        usual = judged[at][3] / judged[at][0] if judged[at][0] >= ENOUGH else left.mean()
+        # What misses by more than is usual counts in proportion, not by its square: single hours that nobody foretold
+        # must not bend the weights of all the others (docs/adr/0006).
+        weighted = x * np.minimum(1.0, usual / np.maximum(left, _TINY))[:, None]
         counts[at] += len(x)
-        gram[at] += x.T @ x
-        moment[at] += x.T @ missed
-    return Skill(until, counts, gram, moment, judged)
+        total = weighted.T @ x
+        gram[at] += (total + total.T) / 2
+        moment[at] += weighted.T @ missed
+    return Skill(until, counts, gram, moment, judged, skill.has_prior)

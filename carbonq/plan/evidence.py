@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from enum import IntFlag
+from enum import IntEnum, IntFlag
 
 import numpy as np
 import numpy.typing as npt
@@ -19,14 +19,14 @@ from carbonq.plan.forecaster import EMPTY, WINDOWS_A_DAY, WINDOWS_A_WEEK, FloatA
 IntArray = npt.NDArray[np.int64]
 
 #: Ages (windows) at which the forecast that was then the newest is looked at again; 0 is the newest of all.
-ISSUE_AGES = (0, 1, 2, 3, 6, 12, 36, WINDOWS_A_DAY)
+ISSUE_AGES = (0, 1, 2, 3, 4, 6, 9, 12, 24, 36, WINDOWS_A_DAY)
 
 #: Ages whose issue says of the same window something of its own.
-_EARLIER = (1, 2, 3, 6, 12, WINDOWS_A_DAY)
+_EARLIER = (1, 2, 3, 6, 12, 24, WINDOWS_A_DAY)
 
 #: Ages whose error in the newest observed window is told, and those whose mean error since their issue is.
-_ERRORS = (2, 3, 6, 12, 36, WINDOWS_A_DAY)
-_MEAN_ERRORS = (6, 12, 36, WINDOWS_A_DAY)
+_ERRORS = (2, 3, 4, 6, 9, 12, 24, 36, WINDOWS_A_DAY)
+_MEAN_ERRORS = (3, 6, 12, 24, 36, WINDOWS_A_DAY)
 
 #: Leads (windows) over which the level of the newest forecast is taken.
 _LEVELS = (6, 12, 36)
@@ -70,6 +70,22 @@ _AROUND_AT = slice(_EARLIER_AT.stop, _EARLIER_AT.stop + 2 + len(_SMOOTHED) + len
 _SEASONAL_AT = slice(_AROUND_AT.stop, _AROUND_AT.stop + 4)
 
 
+class Kind(IntEnum):
+    """What a base is; each kind has weights of its own.
+
+    A forecast is old for a window when it was made more than half as long ago as the window is ahead: a forecast of the
+    morning is fresh for tomorrow, and in the evening old for the next hour.
+    """
+
+    NONE = 0  # no forecast reaches there: the seasonal one
+    FRESH = 1
+    OLD = 2
+
+
+#: Below this age (windows) a forecast is always fresh.
+_FRESH = 3
+
+
 class Part(IntFlag):
     """What went into a value."""
 
@@ -106,23 +122,23 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """By window: the base, whether a forecast is the base, and the differences (``[window, feature]``)."""
+    """By window: the base and its kind, and the differences (``[window, feature]``)."""
 
     windows: IntArray
     lead: IntArray
     base: FloatArray
-    has_forecast: npt.NDArray[np.bool_]
+    kind: IntArray
     differences: FloatArray
     is_held: npt.NDArray[np.bool_]
     is_tied_to_forecast: bool
-    cap: float
+    cap: float | FloatArray
 
     def parts(self, is_blended: npt.NDArray[np.bool_]) -> npt.NDArray[np.int8]:
         """Return what went into each window's value (``Part`` bits), given where the differences were used."""
         there = ~np.isnan(self.base)
-        found = np.where(self.has_forecast, _FORECAST, _OBSERVED | _SEASONAL)
+        found = np.where(self.kind > 0, _FORECAST, _OBSERVED | _SEASONAL)
         if self.is_tied_to_forecast:
-            found = np.where(self.has_forecast, _FORECAST, _FORECAST | _SEASONAL)
+            found = np.where(self.kind > 0, _FORECAST, _FORECAST | _SEASONAL)
         found = np.where(self.is_held, _OBSERVED, found)
         for columns, part in _SPEAKERS:
             found = found | part * (is_blended & (self.differences[:, columns] != 0).any(axis=1))
@@ -171,12 +187,18 @@ class _Evidence:
             windows=self.windows,
             lead=self.windows - self.now,
             base=self.base,
-            has_forecast=self.has_forecast,
+            kind=self._kind(),
             differences=x.T,
             is_held=is_held,
             is_tied_to_forecast=self.ahead is not None,
             cap=self._cap(),
         )
+
+    def _kind(self) -> IntArray:
+        issue = self.issues.get(0, EMPTY)
+        age = self.now - issue.first_window if len(issue.values) else 0
+        is_old = age > np.maximum(_FRESH, (self.windows - self.now) // 2)
+        return np.where(self.has_forecast, np.where(is_old, Kind.OLD, Kind.FRESH), Kind.NONE).astype(np.int64)
 
     def _fill(self) -> npt.NDArray[np.bool_]:
         """Fill the base where no forecast reaches: seasonal, then for a while the last observation alone."""

@@ -143,11 +143,12 @@ def build(regions: Sequence[Region], zones: Mapping[str, ZoneData], now: datetim
 def _curve(data: ZoneData, wanted: npt.NDArray[np.int64]) -> _Curve:
     known = evidence(Known(int(wanted[0]), (data.forecast, *data.earlier), data.history), wanted)
     made = blend(data.skill, known)
+    has_forecast = known.kind > 0
     values = made.values.copy()
-    is_computed = made.is_blended | (~known.has_forecast & ~known.is_held)
+    is_computed = made.is_blended | (~has_forecast & ~known.is_held)
     # A tenth of a gram: more digits would pretend a precision that a weighted mean has not.
     values[is_computed] = np.round(values[is_computed], 1)
-    basis = np.where(known.has_forecast, _CODE[Basis.FORECAST], _CODE[Basis.SEASONAL])
+    basis = np.where(has_forecast, _CODE[Basis.FORECAST], _CODE[Basis.SEASONAL])
     basis = np.where(known.is_held, _CODE[Basis.HELD], basis)
     basis = np.where(made.is_blended, _CODE[Basis.BLEND], basis)
     parts = known.parts(made.is_blended)

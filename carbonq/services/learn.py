@@ -21,7 +21,7 @@ from carbonq.plan.forecaster import EMPTY, HISTORY_DAYS, WINDOWS_A_DAY, Series
 from carbonq.services.outlook import read_history, series
 from carbonq.store import forecasts, skills, sources
 from carbonq.store.database import Database, Tx
-from carbonq.units import WINDOW, window_at, window_index
+from carbonq.units import WINDOW, WINDOW_S, window_at, window_index
 
 #: Windows that are learned together, and at most in one step: half an hour, six hours.
 AT_LEAST, AT_MOST = 6, 72
@@ -60,19 +60,20 @@ def learn_tick(db: Database, now: datetime, *, max_s: float = 2.0) -> int:
 def learn_source(db: Database, key: tuple[str, Signal, str], now: datetime) -> int:
     """Take one step for one source; return how many windows were taken in (0: nothing new, or somebody was faster)."""
     with db.read() as tx:
-        newest = forecasts.last_observed(tx, key[0], key[1], key[2])
-        if newest is None or newest >= now:
+        newest = skills.newest_observed(tx, *key)
+        if newest is None:
             return 0
         row = skills.load(tx, *key)
         until = None if row is None else window_index(row.learned_until)
-        end = min(window_index(newest) + 1, window_index(now))
+        step = max(1, newest[1] // WINDOW_S)
+        end = min(window_index(newest[0]) + step, window_index(now))
         start = end - FIRST_BACKLOG if until is None else max(end - BACKLOG, until)
         if end - start < AT_LEAST:
             return 0
         delay = min(window_index(now) - end, _LATEST)
         end = min(end, start + AT_MOST)
         skill = Skill() if row is None else Skill.from_json(row.state)
-        pairs = _pairs(tx, key, start, end, delay)
+        pairs = _pairs(tx, key, range(start + -start % step, end, step), delay)
     made = learn(skill, pairs, end) if pairs is not None else skill.aged(end)
     before = None if row is None else row.learned_until
     with db.write() as tx:
@@ -80,20 +81,25 @@ def learn_source(db: Database, key: tuple[str, Signal, str], now: datetime) -> i
     return end - start if is_mine else 0
 
 
-def _pairs(tx: Tx, key: tuple[str, Signal, str], start: int, end: int, delay: int) -> Pairs | None:
-    """Return the pairs of the windows ``[start, end)``; what is published later than ``delay`` was not known."""
+def _pairs(tx: Tx, key: tuple[str, Signal, str], targets: range, delay: int) -> Pairs | None:
+    """Return the pairs of some windows; what is published later than ``delay`` was not known.
+
+    Of values that cover several windows one is a target: the same value twelve times is no evidence of twelve.
+    """
+    if not targets:
+        return None
     by_origin: defaultdict[int, list[int]] = defaultdict(list)
-    for window in range(start, end):
+    for window in targets:
         for origin in origins_of(window):
             by_origin[origin].append(window)
-    first = window_at(start - MAX_LEAD) - timedelta(days=HISTORY_DAYS)
-    history = read_history(tx, key, first, window_at(end))
+    first = window_at(targets[0] - MAX_LEAD) - timedelta(days=HISTORY_DAYS)
+    history = read_history(tx, key, first, window_at(targets[-1] + 1))
     if np.isnan(history.values).all():
         return None
     issued = _issues(tx, key)
     found: list[Pairs] = []
-    for origin, targets in by_origin.items():
-        windows = np.array(targets, dtype=np.int64)
+    for origin, ahead in by_origin.items():
+        windows = np.array(ahead, dtype=np.int64)
         seen = history.slice(origin - HISTORY_DAYS * WINDOWS_A_DAY, origin - delay)
         known = evidence(Known(origin, [issued(origin - age) for age in ISSUE_AGES], seen), windows)
         found.append(Pairs.of(known, history.at(windows)))

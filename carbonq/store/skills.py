@@ -12,7 +12,7 @@ from sqlalchemy import select, update
 from carbonq.model import Signal
 from carbonq.store.database import Tx
 from carbonq.store.dialect import insert_new
-from carbonq.store.tables import outlook_skills
+from carbonq.store.tables import observations, outlook_skills
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +28,14 @@ def load(tx: Tx, zone: str, signal: Signal, source: str) -> SkillRow | None:
     columns = (outlook_skills.c.state, outlook_skills.c.learned_until)
     row = tx.execute(select(*columns).where(*_is(zone, signal, source))).one_or_none()
     return None if row is None else SkillRow(row.state, row.learned_until)
+
+
+def newest_observed(tx: Tx, zone: str, signal: Signal, source: str) -> tuple[datetime, int] | None:
+    """Return start and length (s) of the newest span observed by a source; None if there is none."""
+    mine = (observations.c.zone == zone, observations.c.signal == signal.value, observations.c.source == source)
+    statement = select(observations.c.window_at, observations.c.step_s).where(*mine)
+    row = tx.execute(statement.order_by(observations.c.window_at.desc()).limit(1)).one_or_none()
+    return None if row is None else (row.window_at, row.step_s)
 
 
 def save(
