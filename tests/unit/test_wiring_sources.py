@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
 from carbonq import config
 from carbonq.clock import GridClock
+from carbonq.config import SourceSettings
 from carbonq.errors import ConfigError
 from carbonq.grid.protocol import GridSource
 from carbonq.model import Signal
@@ -74,3 +75,33 @@ def test_zones_of_one_provider_share_its_connections_and_account() -> None:
 def test_what_cannot_be_made_names_its_setting(zone: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         made({"Z": zone}, accounts={})
+
+
+def test_every_kind_of_source_can_be_made(tmp_path: Path) -> None:
+    path = str(tmp_path / "x.csv")
+    http = {"source": "http", "name": "mine", "url": "https://example.org/{zone}", "rows": "$[*]", "unit": "g/kWh"}
+    http |= {"gas": "co2", "step_s": 300, "headers": {"token": "secret"}}  # type: ignore[dict-item]
+    marginal = [
+        {"source": "watttime"},
+        {"source": "sgip"},
+        {"source": "recorded"},
+        {"source": "csv", "path": path},
+        {"source": "annual", "path": path},
+        {"source": "carbon_aware_sdk", "base_url": "http://127.0.0.1:1", "location": "eastus", "gas": "co2"},
+        http,
+    ]
+    average = [
+        {"source": "electricity_maps"},
+        {"source": "uk"},
+        {"source": "uk", "region_id": 13},
+        {"source": "entsoe", "area": "10Y1001A1001A82H"},
+    ]
+    found = made({"Z": {"marginal": marginal, "average": average}})
+    assert len(found["Z", Signal.MOER]) == len(marginal) and len(found["Z", Signal.AER]) == len(average)
+    tried = {one["source"] for one in (*marginal, *average)}
+    assert tried == {
+        kind.model_fields["source"].annotation.__args__[0] for kind in get_args(get_args(SourceSettings)[0])
+    }
+    for given in found.values():
+        for source in given:
+            source.close()
