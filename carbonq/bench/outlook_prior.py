@@ -14,7 +14,8 @@ from carbonq.plan.blend import BUCKETS, Skill
 from carbonq.plan.evidence import Kind
 from carbonq.plan.forecaster import WINDOWS_A_DAY, Series
 
-_HEAD = '''"""Weights that a new zone begins with, once they have proved better there: by first lead. Written by a program.
+_HEAD = '''\
+"""Weights that a new zone begins with, once they have proved better there: by first lead. Written by a program.
 
 Learned by ``python -m carbonq.bench.outlook_prior`` from the recorded days that ship (two Californian areas, 14 days of
 June 2021). They are of fresh forecasts, in the order of ``evidence.FEATURES``, and are used nowhere before they have
