@@ -26,7 +26,7 @@ def list_regions(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the regions with their state, slots and present MOER, or their workers.
+    """List the regions with their state, slots, present MOER and AER, or their workers.
 
     Example: carbonq regions list --workers
     """
@@ -38,12 +38,13 @@ def list_regions(
     if workers:
         emit_table(_WORKER_COLUMNS, [_worker(region, one) for region in regions for one in region["workers"]])
         return
-    columns = ("name", "zone", "state", "is_healthy", "slots", "pue", "moer")
+    columns = ("name", "zone", "state", "is_healthy", "slots", "pue")
     rows = [
-        [(region["moer"] or {}).get("g_per_kwh") if column == "moer" else region.get(column) for column in columns]
+        [region.get(column) for column in columns]
+        + [(region[signal] or {}).get("g_per_kwh") for signal in ("moer", "aer")]
         for region in regions
     ]
-    emit_table(("region", "zone", "state", "healthy", "slots", "pue", "MOER g/kWh"), rows)
+    emit_table(("region", "zone", "state", "healthy", "slots", "pue", "MOER g/kWh", "AER g/kWh"), rows)
 
 
 def _worker(region: dict[str, Any], worker: dict[str, Any]) -> list[object]:
