@@ -13,7 +13,7 @@ PYTHON ?= $(shell $(FIND_PYTHON))
 demo: $(VENV)/.run ## install what it needs into .venv and run the main job end to end
 	$(BIN)/carbonq demo
 
-# Two processes: one runs what starts real processes, one at a time; the other runs the rest meanwhile.
+# Two processes for two cores; what starts real processes waits more than it works, and comes first.
 test: $(VENV)/.dev ## the whole test suite
 	$(BIN)/pytest -n 2
 

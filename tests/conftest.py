@@ -21,7 +21,7 @@ IS_CI = os.environ.get("CI") == "true"
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give all of ``tests/system`` to one worker, one test at a time, while the others run the rest.
+    """Give each file of ``tests/system`` to one worker as a whole, before all else: they take the longest.
 
     ``--dist loadgroup`` would do it if pytest 9 still had the attribute that pytest-xdist 3.8 writes the group into.
     """
@@ -29,7 +29,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "system" if nodeid.startswith("tests/system/") else nodeid
+            return nodeid.partition("::")[0] if nodeid.startswith("tests/system/") else nodeid
 
     return Scheduling(config, log)
 

@@ -185,7 +185,8 @@ def copy_rows(tx: Connection, table: Table, names: Sequence[str], rows: Iterable
     statement = f"COPY {table.name} ({quoted}) FROM STDIN"
     with tx.begin_nested() as savepoint:
         try:
-            with tx.connection.cursor() as cursor, cursor.copy(statement) as copy:
+            cursor: Any = tx.connection.cursor()
+            with cursor, cursor.copy(statement) as copy:
                 for row in rows:
                     copy.write_row(row)
         except dbapi.errors.UniqueViolation:

@@ -23,13 +23,14 @@ from carbonq import config, wiring
 from carbonq.bench.level_grid import level_settings
 from carbonq.client import Client
 from carbonq.clock import GridClock
-from carbonq.embedded import ports
+from carbonq.embedded import ports, tether
 from carbonq.errors import CarbonqError
 from carbonq.model import Endpoint, Job, NewJob
 from carbonq.services import submit
 from carbonq.store import items as item_rows
 from carbonq.store import jobs, regions
 from carbonq.store.tables import engine_batches, entries
+from carbonq.tickets import make_celery
 from tests.system.backends import Backend
 
 MODEL = "wordllama-256"
@@ -81,7 +82,7 @@ class Installation:
     def start(self, name: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
         with (self.root / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
-                [sys.executable, "-m", "carbonq", *arguments],
+                [sys.executable, tether.__file__, str(os.getpid()), sys.executable, "-m", "carbonq", *arguments],
                 env={**self._environment, **environment},
                 stdout=log,
                 stderr=subprocess.STDOUT,
@@ -166,6 +167,14 @@ class Installation:
 
     def logs(self) -> str:
         return "\n".join(f"== {path.name}\n{path.read_text()[-3000:]}" for path in sorted(self.root.glob("*.log")))
+
+    def node_names(self, count: int) -> set[str]:
+        """The names of the Celery workers that answer, when ``count`` have."""
+        app = make_celery(self.backend.broker_url, queue_prefix=self.backend.queue_prefix)
+        try:
+            return {name for one in app.control.ping(timeout=15, limit=count) for name in one}
+        finally:
+            app.close()
 
     def unexpected_log_lines(self) -> list[str]:
         """What no process may ever say, whatever happens to the others: a traceback, an error."""

@@ -73,6 +73,7 @@ def test_every_process_twice_and_one_of_each_killed(installation: Installation) 
     with ExitStack() as stack:
         clients = [stack.enter_context(installation.start_api(name)) for name in ("api", "api-2")]
         until(lambda: installation.count_live() == {"north": 2, "south": 2}, 90, "two workers for each region")
+        assert len(installation.node_names(8)) == 8  # none answers for another
         three = [submit(clients[number % 2], ITEMS) for number in range(3)]
         for job_id in three:
             assert clients[1].wait(job_id, timeout_s=120, poll_s=0.1)["state"] == "completed"
