@@ -23,6 +23,17 @@ ACCOUNTS = {
 }
 
 
+HTTP = {
+    "source": "http",
+    "name": "mine",
+    "url": "https://x/y",
+    "rows": "$",
+    "unit": "g/kWh",
+    "gas": "co2",
+    "step_s": 300,
+}
+
+
 def made(zones: dict[str, Any], **more: Any) -> dict[tuple[str, Signal], list[GridSource]]:
     regions = more.pop("regions", {f"r{number}": {"zone": zone} for number, zone in enumerate(zones)})
     settings = config.load(zones=zones, regions=regions, **{"accounts": ACCOUNTS, **more})
@@ -65,6 +76,21 @@ def test_zones_of_one_provider_share_its_connections_and_account() -> None:
             r"zones\.Z\.marginal: WattTime needs an account; set accounts\.watttime\.",
         ),
         ({"marginal": {"source": "sgip"}}, r"SGIP Signal needs an account; set accounts\.sgip\.username"),
+        (
+            {"average": {"source": "electricity_maps"}},
+            r"zones\.Z\.average: Electricity Maps needs an account; set accounts\.electricity_maps\.token",
+        ),
+        ({"average": {"source": "entsoe", "area": "10Y"}}, r"ENTSO-E needs an account; set accounts\.entsoe\.token"),
+        (
+            {"marginal": {"source": "electricity_maps"}},
+            r"zones\.Z\.marginal: Electricity Maps has average rates only, its marginal endpoints are gone; use",
+        ),
+        ({"marginal": {"source": "uk"}}, r"zones\.Z\.marginal: the source 'uk' has average rates only"),
+        (
+            {"marginal": {**HTTP, "unit": "percentile"}},
+            r"zones\.Z\.marginal\.unit is in percentile: a relative figure",
+        ),
+        ({"marginal": {**HTTP, "url": "https://[x"}}, r"zones\.Z\.marginal\.url is no address"),
         ({"average": {"source": "recorded"}}, r"zones\.Z\.average: the source 'recorded' has marginal rates only"),
         (
             {"marginal": [{"source": "csv", "path": "x/a.csv"}, {"source": "csv", "path": "y/a.csv"}]},
