@@ -113,13 +113,13 @@ class ElectricityMapsSource:
         is_read = False
         for what, ask in ((_PAST, self._past), (_HISTORY, self._recent)):
             try:
-                parts = ask(start, end, now) if self._may(what, now) else None
+                parts = ask(start, end, now) if self._may(what, now) else []
             except NotInPlan as error:
                 self._note_refusal(what, now, error)
                 refusals.append(error.message)
                 continue
-            is_read = is_read or parts is not None
-            for rows in parts or ():
+            is_read = is_read or bool(parts)
+            for rows in parts:
                 found |= {one.window_at: one for one in self._observed(rows, start, end)}
         if not is_read and not self._may(_HISTORY, now):
             said = "; ".join(refusals) or f"its plan includes neither {_HISTORY} nor {_PAST} of {self._area}"
@@ -180,10 +180,11 @@ class ElectricityMapsSource:
         )
 
     def _past(self, start: datetime, end: datetime, now: datetime) -> list[_Rows]:
-        first, last = _hour(start), _hour(min(end, now - RECENT))
+        until = now - RECENT if self._may(_HISTORY, now) else now
+        first, last = _hour(start), _hour(min(end, until))
         return [
-            self._rows(self._ask("past-range", {"start": stamp(begin), "end": stamp(until)}), "data", now)
-            for begin, until in pieces(first, last, MOST_OBSERVED)
+            self._rows(self._ask("past-range", {"start": stamp(begin), "end": stamp(close)}), "data", now)
+            for begin, close in pieces(first, last, MOST_OBSERVED)
         ]
 
     def _recent(self, start: datetime, end: datetime, now: datetime) -> list[_Rows]:

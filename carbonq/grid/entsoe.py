@@ -53,10 +53,18 @@ FORECAST_METHOD = "lifecycle, imports ignored, rest of load as of late"
 class EntsoeAccount:
     """Calls with one token, counted for all zones; safe between threads. Raises as ``Http`` does, and NoData."""
 
-    def __init__(self, http: Http, *, token: str, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Prepare; nothing is sent. ``http`` should have the schedule ``RETRY``."""
+    def __init__(
+        self,
+        http: Http,
+        *,
+        token: str,
+        most_calls: int = MOST_CALLS,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Prepare; nothing is sent. ``http`` should have the schedule ``RETRY``; ``most_calls`` are in a minute."""
         self.http = http
         self._token = token
+        self._most_calls = most_calls
         self._monotonic = monotonic
         self._lock = threading.Lock()
         self._calls: deque[float] = deque()
@@ -93,11 +101,11 @@ class EntsoeAccount:
                 raise self._held(429, None)
             while self._calls and self._calls[0] <= now - 60:
                 self._calls.popleft()
-            if len(self._calls) >= MOST_CALLS:
+            if len(self._calls) >= self._most_calls:
                 left_s = self._calls[0] + 60 - now
                 raise SignalUnavailable(
-                    f"{where}: {MOST_CALLS} calls in a minute are enough, as ENTSO-E shuts out who makes 400; asked "
-                    f"again in {left_s:.0f} s",
+                    f"{where}: {self._most_calls} calls in a minute are enough, as ENTSO-E shuts out who makes "
+                    f"400; asked again in {left_s:.0f} s",
                     retry_after_s=left_s,
                 )
             self._calls.append(now)

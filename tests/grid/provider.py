@@ -33,6 +33,11 @@ def trace(name: str) -> Any:
     return json.loads((TRACES / f"{name}.json").read_text(encoding="utf-8"))
 
 
+def xml_answer(name: str, status: int = 200) -> Answer:
+    """An answer of a recorded XML document (invented values in the true shape)."""
+    return Answer(status, (TRACES / f"{name}.xml").read_bytes(), kind="text/xml")
+
+
 @dataclass(frozen=True, slots=True)
 class Seen:
     """A request as it arrived."""
