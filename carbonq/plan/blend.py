@@ -252,7 +252,7 @@ def learn(skill: Skill, pairs: Pairs, until: int) -> Skill:
             judged[at] += (len(x), np.abs(missed).sum(), (missed**2).sum(), left.sum(), (left**2).sum())
         usual = judged[at][3] / judged[at][0] if judged[at][0] >= ENOUGH else left.mean()
         # What misses by more than is usual counts in proportion, not by its square: single hours that nobody foretold
-        # must not bend the weights of all the others (docs/adr/0006).
+        # must not bend the weights of all the others (docs/adr/0007).
         weighted = x * np.minimum(1.0, usual / np.maximum(left, _TINY))[:, None]
         counts[at] += len(x)
         total = weighted.T @ x
