@@ -280,7 +280,7 @@ def test_twenty_zones_of_three_days_take_no_time(holding: Skill) -> None:
         for _ in range(20):
             blend(holding, evidence(one, windows))
         took.append(time.process_time() - began)
-    assert min(took) < 0.2  # about 40 ms on one core of a quiet machine
+    assert min(took) < 0.2  # 15 ms on one core of a quiet machine
 
 
 def sample(values: FloatArray) -> Evidence:
