@@ -121,6 +121,7 @@ def test_an_empty_list_is_no_row_and_no_error(grid: Provider, rows: str) -> None
             r"marginal\.rows '\$\.data\[\*\]' matches nothing in the answer, which has the fields meta",
         ),
         ({"rows": "$.data"}, r"marginal\.rows '\$\.data' matches nothing"),
+        ({"rows": "$.meta.made[*]"}, r"marginal\.rows '\$\.meta\.made\[\*\]' matches nothing"),
         ({"time": "when"}, r"marginal\.time 'when' matches nothing in the answer, which has the fields at, data"),
         ({"time": "*"}, r"marginal\.time '\*' matches 2 values in row 1, not one"),
         ({"value": "co2"}, r"marginal\.value 'co2' matches nothing in any of 6 rows"),
