@@ -43,6 +43,7 @@ TICK_QUEUES = {
     "reap": CONTROL,
     "plan": CONTROL_SLOW,
     "refresh": CONTROL_SLOW,
+    "retire": CONTROL_SLOW,
     "settle": CONTROL_SLOW,
 }
 
