@@ -234,6 +234,7 @@ def test_secrets_are_in_no_message_and_no_log(provider: Provider, caplog: pytest
 
     provider.on("/rates", echo)
     caplog.set_level(logging.DEBUG)
+    caplog.set_level(logging.DEBUG, logger="httpx")  # which our own processes quieten
     http = make_http(provider)
     secrets = ("tok-abcdef", "pass-phrase", "user-name", "key-123456", "custom-99")
     with pytest.raises(Refused) as bearer:
