@@ -297,12 +297,18 @@ def _broker_errors() -> Generator[None]:
 
 
 def wait_for_broker(tickets: Tickets, timeout_s: float) -> None:
-    """Return when the broker answers. Raises BrokerUnavailable after ``timeout_s``."""
+    """Return when the broker answers. Raises BrokerUnavailable after ``timeout_s``, with the way out."""
     end = time.monotonic() + timeout_s
+    is_said = False
     while True:
         try:
             return tickets.ping()
-        except BrokerUnavailable:
+        except BrokerUnavailable as error:
+            reason = error.message.rstrip(".")
+            if not is_said:
+                logger.warning("%s; waiting for it up to %g s", reason, timeout_s)
+            is_said = True
             if time.monotonic() > end:
-                raise
+                way_out = "check CARBONQ_BROKER_URL (host, port, user, password)"
+                raise BrokerUnavailable(f"{reason}; {way_out}") from error
             time.sleep(0.1)

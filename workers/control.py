@@ -7,6 +7,7 @@ import sys
 from carbonq import ids, telemetry, wiring
 from carbonq.config import Settings
 from carbonq.liveness import SignOfLife
+from carbonq.services import blob_place
 from carbonq.tickets import CONTROL, CONTROL_SLOW, TICK_QUEUES, make_celery, wait_for_broker
 
 from . import app as celery_app
@@ -28,6 +29,7 @@ def main(settings: Settings, *, slow: bool = False) -> None:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     queue = CONTROL_SLOW if slow else CONTROL
     runtime = wiring.open_runtime(settings, pool_size=8)
+    blob_place.check_at_start(runtime.db, runtime.blobs)
     tickets = wiring.make_tickets(settings)
     alive = SignOfLife(settings.data_dir, "control-slow" if slow else "control")
     try:

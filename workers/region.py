@@ -20,7 +20,7 @@ from carbonq.errors import InvalidRequest
 from carbonq.liveness import SignOfLife, worker_name
 from carbonq.meters.hub import Hub
 from carbonq.meters.protocol import Component, MeterKind
-from carbonq.services import installation
+from carbonq.services import blob_place, installation
 from carbonq.services.rates import RateCache
 from carbonq.services.site import Limits, Site
 from carbonq.services.writebehind import WriteBehind
@@ -48,6 +48,7 @@ def main(settings: Settings, region_name: str) -> None:
     telemetry.set_up_logging(settings.log_level)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     runtime = wiring.open_runtime(settings, pool_size=8)
+    blob_place.check_at_start(runtime.db, runtime.blobs)
     regions = {region.name: region for region in runtime.regions}
     if region_name not in regions:
         raise InvalidRequest(f"unknown region {region_name!r}; known regions: {', '.join(sorted(regions))}")

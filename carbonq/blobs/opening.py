@@ -105,9 +105,9 @@ def _options(name: str, scheme: str, query: str) -> dict[str, str]:
     for option, value in parse_qsl(query, keep_blank_values=True):
         if option not in known:
             near = difflib.get_close_matches(option, known, n=1)
-            hint = f"did you mean {near[0]}?" if near else f"known are: {', '.join(known) or 'none'}"
+            hint = f"did you mean {near[0]}" if near else f"known are: {', '.join(known) or 'none'}"
             raise ConfigError(
-                f"blob_url {name} has the option {option!r}; {hint} Credentials do not belong there: set them as "
+                f"blob_url {name} has the option {option!r}; {hint}. Credentials do not belong there: set them as "
                 "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"
             )
         if option == "endpoint" and not value.startswith(("http://", "https://")):

@@ -26,7 +26,7 @@ def doctor(
     from carbonq.embedded import checkup
 
     sources = config.given()
-    findings = checkup.run(_settings(sources), region=region, sources=sources)
+    findings = checkup.run(_settings(sources, region), region=region, sources=sources)
     if as_json:
         emit_json([{"check": one.check, "state": one.state.value, "finding": one.finding} for one in findings])
     else:
@@ -37,8 +37,11 @@ def doctor(
         raise typer.Exit(1)
 
 
-def _settings(sources: Sources) -> Settings:
-    """Return the settings, with those of the installation's database where it answers."""
+def _settings(sources: Sources, region: str | None) -> Settings:
+    """Return the settings, with those of the installation's database where it answers.
+
+    Without regions where a worker's host knows of none: those of the demo would hide that a database is missing.
+    """
     from carbonq import wiring
     from carbonq.embedded import finding
     from carbonq.errors import Unavailable
@@ -50,4 +53,6 @@ def _settings(sources: Sources) -> Settings:
         if not sources.has_regions:
             return sources.basics()
         shared = None
+    if region is not None and shared is None and not sources.has_regions:
+        return sources.basics()
     return sources.read(shared).settings

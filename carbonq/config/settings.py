@@ -21,6 +21,10 @@ from carbonq.models import BUILTIN
 DEFAULT_DATA_DIR = Path(".carbonq")
 
 
+#: Longest times that may be set: a hundred years in days, ten in seconds. Dates would overflow with more.
+MAX_DAYS = 36_525
+MAX_S = 315_576_000
+
 #: How the URLs of database and broker begin.
 _URL_SCHEMES = {
     "database_url": ("sqlite:///", "postgresql://", "postgres://", "postgresql+psycopg://"),
@@ -74,34 +78,59 @@ class Settings(Strict):
     regions: dict[str, RegionSettings] = Field(default_factory=dict, description="Regions; none: two on the demo grid.")
     models: dict[str, ModelSettings] = Field(default_factory=dict, description="Models beside the two built-in ones.")
 
-    lease_s: float = Field(60.0, gt=0, description="Machine seconds a worker may be silent before its chunk is taken.")
-    renew_s: float = Field(15.0, gt=0, description="Machine seconds between lease renewals; below lease_s / 2.")
-    redispatch_after_s: float = Field(10.0, gt=0, description="Machine seconds until an unclaimed ticket is resent.")
+    lease_s: float = Field(
+        60.0, gt=0, le=MAX_S, description="Machine seconds a worker may be silent before its chunk is taken."
+    )
+    renew_s: float = Field(
+        15.0, gt=0, le=MAX_S, description="Machine seconds between lease renewals; below lease_s / 2."
+    )
+    redispatch_after_s: float = Field(
+        10.0, gt=0, le=MAX_S, description="Machine seconds until an unclaimed ticket is resent."
+    )
     max_attempts: int = Field(4, ge=1, description="Counted attempts before a chunk is cut in two or its item fails.")
     max_chunk_items: int = Field(10_000, ge=1, le=50_000, description="Most items in one chunk.")
     chunk_fill: float = Field(0.6, gt=0, le=1, description="Share of a window one chunk may take by estimate.")
-    chunk_wait_s: float = Field(0.0, ge=0, description="Machine seconds small jobs wait to share chunks with others.")
+    chunk_wait_s: float = Field(
+        0.0, ge=0, le=MAX_S, description="Machine seconds small jobs wait to share chunks with others."
+    )
     isolate_tenants: bool = Field(False, description="Never put items of two tenants into one chunk.")
     checkpoint_items: int = Field(2_000, ge=1, le=20_000, description="Most items in one checkpoint transaction.")
-    checkpoint_s: float = Field(15.0, gt=0, description="Most machine seconds between checkpoints of a chunk.")
+    checkpoint_s: float = Field(
+        15.0, gt=0, le=MAX_S, description="Most machine seconds between checkpoints of a chunk."
+    )
     replan_margin: float = Field(0.03, ge=0, lt=1, description="Relative gain below which a placement is not moved.")
-    settle_after_s: float = Field(0.0, ge=0, description="Grid seconds after a window's end before a rate may settle.")
+    settle_after_s: float = Field(
+        0.0, ge=0, le=MAX_S, description="Grid seconds after a window's end before a rate may settle."
+    )
     keep_results_days: float | None = Field(
-        30.0, gt=0, description="Grid days that files and items of a finished job are kept; its ledger entries stay."
+        30.0,
+        gt=0,
+        le=MAX_DAYS,
+        description="Grid days that files and items of a finished job are kept; its ledger entries stay.",
     )
-    keep_events_days: float | None = Field(90.0, gt=0, description="Days that events are kept.")
-    keep_plans_days: float | None = Field(30.0, gt=0, description="Days that plans are kept.")
-    keep_forecasts_days: float | None = Field(400.0, gt=0, description="Grid days that forecasts are kept as issued.")
+    keep_events_days: float | None = Field(90.0, gt=0, le=MAX_DAYS, description="Days that events are kept.")
+    keep_plans_days: float | None = Field(30.0, gt=0, le=MAX_DAYS, description="Days that plans are kept.")
+    keep_forecasts_days: float | None = Field(
+        400.0, gt=0, le=MAX_DAYS, description="Grid days that forecasts are kept as issued."
+    )
     thin_forecasts_after_days: float | None = Field(
-        60.0, gt=0, description="Grid days after which one forecast an hour is kept of each source."
+        60.0, gt=0, le=MAX_DAYS, description="Grid days after which one forecast an hour is kept of each source."
     )
-    keep_observations_days: float | None = Field(None, gt=0, description="Grid days of observed rates; unset: all.")
-    max_stale_s: float = Field(7200.0, gt=0, description="Grid seconds after which a zone's signal counts as down.")
-    worker_alive_s: float = Field(15.0, gt=0, description="Machine seconds of silence before a worker is gone.")
+    keep_observations_days: float | None = Field(
+        None, gt=0, le=MAX_DAYS, description="Grid days of observed rates; unset: all."
+    )
+    max_stale_s: float = Field(
+        7200.0, gt=0, le=MAX_S, description="Grid seconds after which a zone's signal counts as down."
+    )
+    worker_alive_s: float = Field(
+        15.0, gt=0, le=MAX_S, description="Machine seconds of silence before a worker is gone."
+    )
     max_input_bytes: int = Field(200 * 1024 * 1024, ge=1, description="Largest input of one job, in bytes.")
     max_items: int = Field(50_000, ge=1, description="Most items in one job.")
     max_line_bytes: int = Field(4 * 1024 * 1024, ge=1024, description="Longest input line, in bytes.")
-    realtime_timeout_s: float = Field(30.0, gt=0, description="Machine seconds a realtime caller waits at most.")
+    realtime_timeout_s: float = Field(
+        30.0, gt=0, le=MAX_S, description="Machine seconds a realtime caller waits at most."
+    )
     realtime_queue_limit: int = Field(64, ge=1, description="Realtime calls in flight per API process before 429.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Level of the log files.")
 
@@ -114,9 +143,9 @@ class Settings(Strict):
     @classmethod
     def _check_url(cls, value: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
         schemes = _URL_SCHEMES[info.field_name or ""]
-        if value is not None and not _is_url(value.get_secret_value(), schemes):
-            # The value is not shown: it may hold a password.
-            raise ValueError(f"must be a URL that begins with {' or '.join(schemes)}")
+        trouble = None if value is None else _url_trouble(value.get_secret_value(), schemes)
+        if trouble is not None:
+            raise ValueError(trouble)
         return value
 
     @model_validator(mode="after")
@@ -151,14 +180,21 @@ class Settings(Strict):
         return self.home_region or next(iter(self.regions))
 
 
-def _is_url(value: str, schemes: Sequence[str]) -> bool:
+def _url_trouble(value: str, schemes: Sequence[str]) -> str | None:
+    """Say what is wrong with a URL, without showing it: it may hold a password."""
     if not value.startswith(tuple(schemes)):
-        return False
+        return f"must be a URL that begins with {' or '.join(schemes)}"
     try:
-        # Reading the port checks it; a list of brokers is split first. A SQLite file has a name: memory is not shared.
-        parts = [urlsplit(one) for one in value.split(";")]
-        if value in {"sqlite:///", "file:///"} or (parts[0].scheme == "s3" and not parts[0].netloc):
-            return False
-        return all(part.port != 0 for part in parts)
+        # Reading the port checks it. There may be a list of brokers.
+        can_be_read = all(urlsplit(one).port != 0 for one in value.split(";"))
     except ValueError:
-        return False
+        can_be_read = False
+    if not can_be_read:
+        return (
+            "cannot be read: after // stand user:password@host:port/name, and / ? # @ : % of a password are written "
+            "%2F %3F %23 %40 %3A %25"
+        )
+    # A SQLite database has a file: memory is not shared.
+    if value in {"sqlite:///", "file:///"} or value.startswith("s3:///"):
+        return "names no file, folder or bucket"
+    return None

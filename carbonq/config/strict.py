@@ -11,4 +11,4 @@ NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 class Strict(BaseModel):
     """A frozen table of settings that refuses unknown names."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)

@@ -130,10 +130,13 @@ def _read_file(name: str, path: Place, file: str) -> str:
             f"{name}: {tree.dotted(path)} is no secret, so it is not read from a file; set {name.removesuffix(_FILE)}"
         )
     try:
-        return Path(file).read_text(encoding="utf-8").strip()
+        text = Path(file).read_text(encoding="utf-8-sig").strip()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is no text"
         raise ConfigError(f"{name}: cannot read {file}: {reason}") from error
+    if not text or len(text.splitlines()) > 1:
+        raise ConfigError(f"{name}: {file} {'is empty' if not text else 'has several lines'}; it must hold one line")
+    return text
 
 
 def _value(name: str, path: Place, text: str) -> Any:

@@ -40,7 +40,7 @@ def run(settings: Settings, *, region: str | None = None, sources: Sources | Non
         raise InvalidRequest(f"unknown region {region!r}; known regions: {known}")
     checks: dict[str, Callable[[], Iterator[Finding]]] = {
         "python": host_check.check_python,
-        "broker": lambda: installation_check.check_broker(settings),
+        "broker": lambda: installation_check.check_broker(settings, region=region),
         "ports": lambda: host_check.check_ports(settings),
         "database": lambda: installation_check.check_database(settings, region=region),
         "settings": lambda: iter(()) if sources is None else installation_check.check_settings(settings, sources),

@@ -62,7 +62,7 @@ def within(timeout_s: float, act: Callable[[], T]) -> Callable[[], T]:
 
 
 def found(check: str, act: Callable[[], Iterator[Finding]]) -> Callable[[], list[Finding]]:
-    """Begin a check; the function returned gives its findings. A carbonq error is a finding, too."""
+    """Begin a check; the function returned gives its findings. An error is a finding, too: it hides no other check."""
     result = within(PATIENCE_S, lambda: list(act()))
 
     def findings() -> list[Finding]:
@@ -70,5 +70,9 @@ def found(check: str, act: Callable[[], Iterator[Finding]]) -> Callable[[], list
             return result()
         except CarbonqError as error:
             return [Finding(check, State.FAIL, error.message)]
+        except Exception as error:
+            first = str(error).partition("\n")[0]
+            text = f"the check itself failed, which is a defect of carbonq: {type(error).__name__}: {first}"
+            return [Finding(check, State.FAIL, text)]
 
     return findings

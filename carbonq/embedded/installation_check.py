@@ -7,19 +7,24 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from carbonq import __version__, wiring
+from carbonq.blobs import BlobStore
 from carbonq.config import Settings, Sources
-from carbonq.embedded import broker
+from carbonq.embedded import address, broker
 from carbonq.embedded.finding import Finding, State
 from carbonq.errors import BrokerUnavailable, ConfigError, Unavailable
-from carbonq.services import installation
+from carbonq.services import blob_place, installation
 from carbonq.store import clocks, rights, schema
 from carbonq.store import installation as installations
 from carbonq.store.database import Database
 
 
-def check_broker(settings: Settings) -> Iterator[Finding]:
-    """Log in to the broker, or look for a program to embed one."""
+def check_broker(settings: Settings, *, region: str | None = None) -> Iterator[Finding]:
+    """Log in to the broker, or look for a program to embed one: a region worker has one only where a stack runs."""
     if settings.broker_url is None:
+        if region is not None and address.running(settings.data_dir) is None:
+            text = "no `carbonq up` runs on this data folder; on a host of its own a worker needs CARBONQ_BROKER_URL"
+            yield Finding("broker", State.FAIL, text)
+            return
         yield Finding("broker", State.OK, f"embedded, {broker.find_program()}")
         return
     # Of a list of brokers the first is named.
@@ -50,23 +55,31 @@ def check_database(settings: Settings, *, region: str | None) -> Iterator[Findin
         yield Finding("database", state, f"{shown} is made at the first `carbonq up`{way_out}")
         return
     try:
-        yield _schema(database, shown)
-        lacking = rights.missing(database, rights.REGION) if region is not None else []
+        schema_found = _schema(database, shown, region=region)
+        yield schema_found
+        has_tables = region is not None and schema_found.state is not State.FAIL
+        lacking = rights.missing(database, rights.REGION) if has_tables else []
         if lacking:
             some = ", ".join(lacking[:5]) + (f" and {len(lacking) - 5} more" if len(lacking) > 5 else "")
             text = f"this login lacks {some}; `carbonq db roles | psql URL` grants what each role needs"
             yield Finding("database", State.FAIL, text)
+    except Unavailable as error:
+        way_out = "check CARBONQ_DATABASE_URL (host, port, user, password, database)"
+        yield Finding("database", State.FAIL, f"{error.message.rstrip('.')}; {way_out}")
     finally:
         database.dispose()
 
 
-def _schema(database: Database, shown: str) -> Finding:
+def _schema(database: Database, shown: str, *, region: str | None) -> Finding:
     current = schema.current(database)
     if schema.is_newer(database):
         schema.check_usable(database)
         return Finding("database", State.WARN, f"{shown} is at schema {current}, newer than this carbonq; upgrade it")
     if current != schema.head():
-        return Finding("database", State.WARN, f"{shown} is at schema {current}; run `carbonq db upgrade`")
+        # `carbonq up` upgrades it itself; a worker on a host of its own does not start.
+        state = State.WARN if region is None else State.FAIL
+        found = "has no tables yet" if current is None else f"is at schema {current}, older than this carbonq's"
+        return Finding("database", state, f"{shown} {found}; run `carbonq db upgrade`")
     with database.read() as tx:
         clock = clocks.get(tx)
     kind = "no clock yet" if clock is None else f"{clock.kind.value} clock"
@@ -132,5 +145,28 @@ def check_blobs(settings: Settings, *, region: str | None) -> Iterator[Finding]:
             text = f"{folder} is a folder of this host alone; several hosts need CARBONQ_BLOB_URL"
             yield Finding("blobs", State.WARN, text)
     store = wiring.make_blobs(settings)
+    if settings.blob_url is not None and _is_absent_folder(store.name):  # writing a probe would make it
+        text = f"the folder {store.name} of CARBONQ_BLOB_URL does not exist; make it, or mount what it is to be"
+        yield Finding("blobs", State.FAIL if region is not None else State.WARN, text)
+        return
     store.check("segments" if region is not None else "jobs")  # where the role may write
     yield Finding("blobs", State.OK, f"{store.name}: a probe was written, read and deleted")
+    wrong = _elsewhere(settings, store) if is_shared else None
+    if wrong is not None:
+        yield Finding("blobs", State.FAIL, wrong)
+
+
+def _is_absent_folder(name: str) -> bool:
+    return "://" not in name and not Path(name).exists()
+
+
+def _elsewhere(settings: Settings, store: BlobStore) -> str | None:
+    database = Database(settings.resolved_database_url)
+    try:
+        try:
+            has_tables = schema.current(database) == schema.head()
+        except Unavailable:
+            has_tables = False  # the database has a finding of its own
+        return blob_place.elsewhere(database, store) if has_tables else None
+    finally:
+        database.dispose()

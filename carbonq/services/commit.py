@@ -150,7 +150,7 @@ class Refused:
     burnt: Sequence[Burnt]
 
 
-def abandon(site: Site, refused: Refused, *, reason: str, backoff_s: float) -> None:
+def abandon(site: Site, refused: Refused, *, reason: str, is_counted: bool, backoff_s: float) -> None:
     """End an attempt that cannot go on: book its energy as wasted, and give the chunk back if it is still held.
 
     What the reaper booked from the last report is not booked again. Spooled while the database is away.
@@ -162,7 +162,7 @@ def abandon(site: Site, refused: Refused, *, reason: str, backoff_s: float) -> N
                     tx,
                     refused.chunk_id,
                     refused.token,
-                    is_counted=True,
+                    is_counted=is_counted,
                     outcome=AttemptOutcome.FAILED,
                     now=site.clock.now(),
                     backoff_s=backoff_s,
@@ -227,7 +227,7 @@ def replay(site: Site, record: Mapping[str, Any]) -> bool:
     except (LeaseLost, Overtaken) as error:
         logger.warning("spooled checkpoint of %s refused: %s", made.chunk_id, error)
         rest = Refused(made.chunk_id, made.token, made.attempt, made.burnt)
-        abandon(site, rest, reason="items ended while they ran", backoff_s=0.0)
+        abandon(site, rest, reason="items ended while they ran", is_counted=True, backoff_s=0.0)
         for segment in made.segments:
             site.blobs.delete(segment.blob)
         return False

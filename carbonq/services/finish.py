@@ -18,6 +18,7 @@ from carbonq.clock import Clock
 from carbonq.errors import NotFound, StoreUnavailable
 from carbonq.model import ItemState, Job, JobState
 from carbonq.retry import ATTEMPTS_EXHAUSTED
+from carbonq.services import blob_place
 from carbonq.store import events, items, jobs, results
 from carbonq.store.database import Database
 from carbonq.store.events import NewEvent
@@ -59,6 +60,8 @@ def _finish(db: Database, blobs: BlobStore, job: Job, now: datetime) -> bool:
             blobs.put(error_blob, _error_file(db, blobs, job, errors))
     except NotFound as lost:
         logger.error("job %s cannot be finished: %s", job.job_id, lost)
+        if _is_elsewhere(db, blobs):
+            return False
         state, output_blob, error_blob = JobState.FAILED, None, None
         error = f"results are missing from the data folder ({lost}); submit the job again"
     except StoreUnavailable as away:
@@ -69,6 +72,17 @@ def _finish(db: Database, blobs: BlobStore, job: Job, now: datetime) -> bool:
             return False
         events.append_many(tx, [_event(job, state, now)])
     return True
+
+
+def _is_elsewhere(db: Database, blobs: BlobStore) -> bool:
+    """Say whether segments may be missing only because this host looks in the wrong place: then another finishes."""
+    try:
+        wrong = blob_place.elsewhere(db, blobs)
+    except StoreUnavailable as away:
+        wrong = away.message
+    if wrong is not None:
+        logger.error("%s", wrong)
+    return wrong is not None
 
 
 def _final_state(job: Job) -> JobState:

@@ -22,6 +22,7 @@ from carbonq.blobs import Ranges
 from carbonq.engines.protocol import EngineRequest, EngineResult, Stopped
 from carbonq.errors import EngineError, LeaseLost, NotFound, StoreUnavailable
 from carbonq.model import AttemptOutcome, Chunk, Claim, Item
+from carbonq.services import blob_place
 from carbonq.services.attempt import Attempt
 from carbonq.services.burnt import Burnt
 from carbonq.services.checkpoint import Final, Learned, Ran
@@ -152,6 +153,7 @@ class _Run:
         committer = Committer(self._attempt, self._taken.infos)
         chunk_id = self._taken.claim.chunk.chunk_id
         result, reason = Result.LOST, "the run ended unexpectedly; the worker's log says why"
+        is_counted = True
         try:
             final = self._loop(committer)
             self._submit(committer, final)
@@ -164,21 +166,34 @@ class _Run:
         except (StoreUnavailable, NotFound) as error:  # the disk refused a segment, or has lost the input
             logger.error("run of %s dropped: %s", chunk_id, error)
             reason = error.message
+            is_counted = isinstance(error, NotFound) and not self._is_elsewhere()
         finally:
             committer.close()
             self._lines.close()
             self._attempt.interrupt()
             if result in {Result.LOST, Result.SPOOLED}:
-                self._abandon(result, reason)
+                self._abandon(result, reason, is_counted=is_counted)
         return result
 
-    def _abandon(self, result: Result, reason: str) -> None:
+    def _is_elsewhere(self) -> bool:
+        """Say whether the input may be missing only because this host looks in the wrong place."""
+        try:
+            wrong = blob_place.elsewhere(self._site.db, self._site.blobs)
+        except StoreUnavailable as error:
+            wrong = error.message
+        if wrong is not None:
+            logger.error("%s", wrong)
+        return wrong is not None
+
+    def _abandon(self, result: Result, reason: str, *, is_counted: bool) -> None:
         claim = self._taken.claim
         rest = Refused(claim.chunk.chunk_id, claim.token, claim.attempt, self._attempt.unbooked())
         if result is Result.SPOOLED:
             spool_refused(self._site, rest)  # after the spooled checkpoint, which still needs the lease
         else:
-            abandon(self._site, rest, reason=reason, backoff_s=self._backoff_s())
+            # A store that is away is no fault of the items: they do not use up their attempts, but wait for long.
+            backoff_s = self._backoff_s() if is_counted else self._site.limits.backoff_cap_s
+            abandon(self._site, rest, reason=reason, is_counted=is_counted, backoff_s=backoff_s)
 
     def _loop(self, committer: Committer) -> Final:
         try:
@@ -242,7 +257,11 @@ class _Run:
             return
         if self._attempt.must_end:
             raise Stopped
-        requests = self._lines.requests(batch)
+        try:
+            requests = self._lines.requests(batch)
+        except NotFound as error:
+            self._lose(batch, error)
+            return
         self._attempt.begin(frozenset(item.job_id for item in batch))
         try:
             answers = self._attempt.engine.run(requests, self._attempt.should_stop)
@@ -274,6 +293,20 @@ class _Run:
         middle = len(batch) // 2
         self._run_batch(batch[:middle])
         self._run_batch(batch[middle:])
+
+    def _lose(self, batch: Sequence[Item], error: NotFound) -> None:
+        """End items whose job's input is gone for good. Raises NotFound while it may come back, or lies elsewhere."""
+        if self._taken.claim.attempt < self._site.limits.max_attempts or self._is_elsewhere():
+            raise error
+        by_job = {item.job_id: [one for one in batch if one.job_id == item.job_id] for item in batch}
+        if len(by_job) > 1:
+            for part in by_job.values():
+                self._run_batch(part)
+            return
+        message = f"the input of the job is lost ({error.message}); submit it again"
+        gone = EngineResult(500, None, 0, error_code="input_lost", error_message=message)
+        self._attempt.begin(frozenset(by_job))
+        self._keep(batch, [gone] * len(batch), self._attempt.end("failed"))
 
     def _keep(self, batch: Sequence[Item], answers: Sequence[EngineResult], burnt: Burnt) -> None:
         self._since.ran.append(Ran(batch, answers, burnt))

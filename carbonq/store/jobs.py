@@ -132,6 +132,13 @@ def open_jobs(tx: Tx) -> list[Job]:
     return [_job(row) for row in tx.execute(statement.order_by(jobs.c.created_at, jobs.c.job_id)).mappings()]
 
 
+def newest_inputs(tx: Tx, limit: int) -> list[str]:
+    """Return the input blobs of the newest jobs whose files are kept."""
+    # By the id, which begins with the time: its index needs no look at older jobs.
+    kept = select(jobs.c.input_blob).where(jobs.c.retired_at.is_(None)).order_by(jobs.c.job_id.desc())
+    return list(tx.execute(kept.limit(limit)).scalars())
+
+
 def unchunked(tx: Tx) -> list[tuple[Job, datetime]]:
     """Return open jobs that are not cut into chunks yet, oldest first, with the machine time they came."""
     statement = (

@@ -60,10 +60,17 @@ def check_usable(database: Database) -> None:
     That is its own schema, or a newer one that only added to it: in a rolling upgrade the schema goes first, and the
     processes of the older version work on until they are replaced. ``schema_floor`` says how far back that holds.
     """
+    if database.is_absent():
+        raise ConfigError(
+            f"there is no database at {database.engine.url.database}; `carbonq up` or `carbonq db upgrade` makes it, "
+            "and on a host of its own CARBONQ_DATABASE_URL names the installation's"
+        )
     revision = current(database)
     if revision == head():
         return
-    if revision is None or revision in _revisions():
+    if revision is None:
+        raise ConfigError("the database has no tables yet; run `carbonq db upgrade`")
+    if revision in _revisions():
         raise ConfigError("the database's schema is older than the code; run `carbonq db upgrade`")
     if floor(database) > head():
         raise ConfigError(

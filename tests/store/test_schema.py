@@ -54,8 +54,13 @@ def test_a_newer_database_that_only_added_is_worked_on_and_left_alone(database: 
 
 def test_an_empty_database_must_be_upgraded_first(database_url: str) -> None:
     fresh = Database(database_url)
-    with pytest.raises(ConfigError, match="carbonq db upgrade"):
+    sentence = (
+        "there is no database at .*carbonq.db; .*CARBONQ_DATABASE_URL" if fresh.is_sqlite else "has no tables yet"
+    )
+    with pytest.raises(ConfigError, match=f"(?s){sentence}") as error:
         schema.check_usable(fresh)
+    assert "carbonq db upgrade" in error.value.message
+    assert fresh.is_absent() is fresh.is_sqlite, "looking must make no file"
     fresh.dispose()
 
 

@@ -84,9 +84,7 @@ def test_a_start_needs_the_broker_of_the_settings(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
     settings = config.load(data_dir=tmp_path, port=0, flower_port=0, broker_url=f"redis://127.0.0.1:{port}/0")
-    with pytest.raises(
-        ConfigError, match=rf"redis at 127.0.0.1:{port}: .*check CARBONQ_BROKER_URL"
-    ):
+    with pytest.raises(ConfigError, match=rf"redis at 127.0.0.1:{port}: .*check CARBONQ_BROKER_URL"):
         Stack(settings, report=lambda _: None).__enter__()
     assert not (tmp_path / "carbonq.db").exists()
 

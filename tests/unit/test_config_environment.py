@@ -60,23 +60,26 @@ def test_a_wrong_setting_is_named_with_its_value(
 
 
 @pytest.mark.parametrize(
-    ("name", "value"),
+    ("name", "value", "why"),
     [
-        ("database_url", "nonsense:secret"),
-        ("database_url", "mysql://secret@x/y"),
-        ("database_url", "sqlite://"),
-        ("database_url", "sqlite:///"),
-        ("database_url", "postgresql://u:secret@h:port/y"),
-        ("broker_url", "secret"),
-        ("broker_url", "memory://secret"),
-        ("broker_url", "redis://:secret@x:99999/0"),
+        ("database_url", "nonsense:secret", "must be a URL that begins with sqlite:///"),
+        ("database_url", "mysql://secret@x/y", "must be a URL that begins with sqlite:///"),
+        ("database_url", "sqlite://", "must be a URL that begins with sqlite:///"),
+        ("database_url", "sqlite:///", "names no file, folder or bucket"),
+        ("blob_url", "file:///", "names no file, folder or bucket"),
+        ("blob_url", "s3:///secret", "names no file, folder or bucket"),
+        ("database_url", "postgresql://u:secret@h:port/y", "cannot be read: after // stand user:password@host"),
+        ("broker_url", "secret", "must be a URL that begins with redis://"),
+        ("broker_url", "memory://secret", "must be a URL that begins with redis://"),
+        ("broker_url", "redis://:secret@x:99999/0", "cannot be read: after // stand user:password@host"),
+        ("broker_url", "redis://:sec/secret#x@h:6379/0", "cannot be read: .* of a password are written %2F"),
     ],
 )
 def test_a_url_of_something_else_is_refused_without_being_shown(
-    monkeypatch: pytest.MonkeyPatch, name: str, value: str
+    monkeypatch: pytest.MonkeyPatch, name: str, value: str, why: str
 ) -> None:
     monkeypatch.setenv(f"CARBONQ_{name.upper()}", value)
-    with pytest.raises(ConfigError, match=f"setting {name}: must be a URL that begins with") as error:
+    with pytest.raises(ConfigError, match=f"setting {name}: {why}") as error:
         config.load()
     assert "secret" not in error.value.message
 
@@ -97,6 +100,51 @@ def test_the_urls_people_write_are_taken() -> None:
         "amqp://a:5672;amqp://b:5672",
     ):
         assert config.load(broker_url=url).broker_url is not None
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("keep_events_days", "1e9"),  # a date would overflow
+        ("keep_results_days", "1e9"),
+        ("lease_s", "inf"),
+        ("worker_alive_s", "1e12"),
+        ("max_clock_offset_s", "inf"),
+    ],
+)
+def test_a_time_without_end_is_refused(monkeypatch: pytest.MonkeyPatch, name: str, value: str) -> None:
+    monkeypatch.setenv(f"CARBONQ_{name.upper()}", value)
+    with pytest.raises(ConfigError, match=f"setting {name}: Input should be "):
+        config.load()
+
+
+@pytest.mark.parametrize(
+    ("held", "sentence"),
+    [
+        (b"", "is empty; it must hold one line"),
+        (b" \n", "is empty; it must hold one line"),
+        (b"one\ntwo\n", "has several lines; it must hold one line"),
+        (b"\xff\xfe", "it is no text"),
+    ],
+)
+def test_a_file_that_holds_no_secret_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: bytes, sentence: str
+) -> None:
+    path = tmp_path / "key"
+    path.write_bytes(held)
+    monkeypatch.setenv("CARBONQ_API_KEY_FILE", str(path))
+    with pytest.raises(ConfigError, match=f"CARBONQ_API_KEY_FILE: .*key.*{sentence}") as error:
+        config.load()
+    assert "two" not in error.value.message
+
+
+@pytest.mark.parametrize("held", [b"one\n", b"one\r\n", b"\xef\xbb\xbfone"])
+def test_a_secret_is_read_as_editors_leave_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: bytes) -> None:
+    (tmp_path / "key").write_bytes(held)
+    monkeypatch.setenv("CARBONQ_API_KEY_FILE", str(tmp_path / "key"))
+    key = config.load().api_key
+    assert key is not None
+    assert key.get_secret_value() == "one"
 
 
 def test_a_misspelt_variable_is_refused_and_a_foreign_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import socket
+import subprocess
+import sys
 import time
 import uuid
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import make_url, text
 
 from carbonq import config, wiring
 from carbonq.embedded import checkup, finding
@@ -19,6 +24,7 @@ from carbonq.errors import InvalidRequest
 from carbonq.store import rights
 from carbonq.store.database import Database
 from tests.conftest import require
+from tests.services.jobs import World
 from tests.system.backends import RABBITMQ, answers, redis_server
 from tests.unit.test_checkup import findings
 
@@ -44,7 +50,8 @@ def prepared(tmp_path: Path, database: Database) -> dict[str, str]:
 
 def test_a_host_of_a_worker_is_ready(tmp_path: Path, database: Database) -> None:
     (tmp_path / "blobs").mkdir()
-    found = checked(tmp_path, **prepared(tmp_path, database))
+    with redis_server() as url:
+        found = checked(tmp_path, **prepared(tmp_path, database), broker_url=url)
     assert list(found) == ["python", "broker", "database", "settings", "clock", "blobs", "models", "meters", "disk"]
     assert not [one for group in found.values() for one in group if one.state is not State.OK]
     assert "agree with the installation's" in found["settings"][0].finding
@@ -54,8 +61,55 @@ def test_a_host_of_a_worker_is_ready(tmp_path: Path, database: Database) -> None
 
 def test_a_host_of_a_worker_without_anything_is_told_what_it_needs(tmp_path: Path) -> None:
     found = checked(tmp_path, **REGION)
-    assert found["database"][0].state is State.FAIL and "CARBONQ_DATABASE_URL" in found["database"][0].finding
-    assert found["blobs"][0].state is State.FAIL and "CARBONQ_BLOB_URL" in found["blobs"][0].finding
+    for what in ("broker", "database", "blobs"):
+        assert found[what][0].state is State.FAIL
+        assert f"on a host of its own a worker needs CARBONQ_{what.rstrip('s').upper()}" in found[what][0].finding
+
+
+def test_a_host_that_knows_of_no_region_hears_what_is_missing_and_not_of_the_demo(tmp_path: Path) -> None:
+    environment = {"PATH": os.environ["PATH"], "CARBONQ_DATA_DIR": str(tmp_path), "HOME": str(tmp_path)}
+    command = [sys.executable, "-m", "carbonq", "doctor", "--region", "se", "--json"]
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60, check=False
+    )
+    failed = {one["check"] for one in json.loads(done.stdout) if one["state"] == "fail"}
+    assert (done.returncode, failed) == (1, {"broker", "database", "blobs"}), done.stderr
+
+
+def test_a_worker_cannot_use_a_database_that_nobody_upgraded(tmp_path: Path, postgres_database_url: str) -> None:
+    found = checked(tmp_path, **REGION, database_url=postgres_database_url)["database"]
+    assert [one.state for one in found] == [State.FAIL]
+    assert found[0].finding.endswith("has no tables yet; run `carbonq db upgrade`")
+
+
+def test_a_database_that_refuses_is_found_with_its_setting(tmp_path: Path, postgres_database_url: str) -> None:
+    url = make_url(postgres_database_url).set(database="no_such", password="geheim")
+    found = findings(tmp_path, database_url=url.render_as_string(hide_password=False))["database"][0]
+    assert found.state is State.FAIL
+    assert "no_such" in found.finding and "check CARBONQ_DATABASE_URL" in found.finding
+    assert "geheim" not in found.finding
+
+
+def test_a_folder_of_blobs_that_is_not_mounted_is_found_and_not_made(tmp_path: Path, postgresql: Database) -> None:
+    given = prepared(tmp_path, postgresql)
+    found = checked(tmp_path, **given)["blobs"][0]
+    assert found.state is State.FAIL and f"{tmp_path / 'blobs'} of CARBONQ_BLOB_URL does not exist" in found.finding
+    assert not (tmp_path / "blobs").exists()
+    World(postgresql, tmp_path / "api").submit(1)
+    (tmp_path / "blobs").mkdir()
+    found = checked(tmp_path, **given)["blobs"]
+    assert [one.state for one in found] == [State.OK, State.FAIL]
+    assert "holds the input of none of the newest jobs" in found[1].finding
+
+
+def test_a_check_that_breaks_hides_no_other() -> None:
+    def act() -> Iterator[Finding]:
+        raise RuntimeError("broken on purpose\nand more")
+        yield
+
+    (found,) = finding.found("clock", act)()
+    assert found.state is State.FAIL
+    assert found.finding.endswith("a defect of carbonq: RuntimeError: broken on purpose")
 
 
 def test_a_region_that_is_not_there_is_refused(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ import pytest
 from amqp.exceptions import ConnectionForced, NotFound
 
 from carbonq.errors import BrokerUnavailable
-from carbonq.tickets import Tickets
+from carbonq.tickets import Tickets, wait_for_broker
 
 URL = "amqp://guest:guest@127.0.0.1:1//"
 
@@ -48,3 +48,15 @@ def test_the_reply_queue_is_read_again_after_any_error(error: Exception, monkeyp
     replies.expect("task")
     assert again.wait(10)
     tickets.close()
+
+
+def test_a_start_without_a_broker_says_what_it_waits_for_and_then_the_way_out(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    tickets = Tickets("redis://:geheim@127.0.0.1:1/0")
+    with pytest.raises(BrokerUnavailable, match="refused; check CARBONQ_BROKER_URL") as error:
+        wait_for_broker(tickets, 0.2)
+    tickets.close()
+    (said,) = [record.getMessage() for record in caplog.records if "waiting" in record.getMessage()]
+    assert said.endswith("refused; waiting for it up to 0.2 s")
+    assert "geheim" not in said + error.value.message
