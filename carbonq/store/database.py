@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from sqlalchemy import Connection, Engine, create_engine
-from sqlalchemy.exc import DatabaseError, DBAPIError, InterfaceError, InternalError, OperationalError
+from sqlalchemy.exc import DatabaseError, DBAPIError, InterfaceError, InternalError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from carbonq.errors import ConfigError, StoreUnavailable
@@ -15,6 +15,9 @@ from carbonq.store import dialect
 
 #: How long the way to a PostgreSQL server may take, in seconds; a host that swallows packets would keep it for minutes.
 CONNECT_TIMEOUT_S = 5
+
+#: PostgreSQL's code for a right that is lacking.
+_NO_RIGHT = "42501"
 
 #: A transaction; every store function takes one first.
 Tx = Connection
@@ -80,6 +83,13 @@ def translated() -> Generator[None]:
         yield
     except (OperationalError, InterfaceError, InternalError) as error:  # internal: a transaction that was idle too long
         raise StoreUnavailable(f"the database does not answer: {_reason(error)}") from error
+    except ProgrammingError as error:
+        if getattr(error.orig, "sqlstate", None) != _NO_RIGHT:
+            raise  # a defect of ours
+        raise StoreUnavailable(
+            f"the database refuses this login: {_reason(error)}; `carbonq db roles` grants what each role needs, "
+            "CARBONQ_DATABASE_URL says which one this is"
+        ) from error
     except DatabaseError as error:
         if type(error) is not DatabaseError:  # its subclasses are defects of ours
             raise

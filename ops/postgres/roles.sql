@@ -54,7 +54,7 @@ GRANT SELECT ON alembic_version, schema_floor, clocks
 GRANT SELECT ON api_keys TO carbonq_api;
 
 -- The installation: the owner writes settings and regions, workers say that they live and how fast they are.
-GRANT SELECT ON installation TO carbonq_api, carbonq_control, carbonq_worker;
+GRANT SELECT ON installation TO carbonq_api, carbonq_control, carbonq_worker, carbonq_auditor;
 GRANT SELECT ON regions TO carbonq_api, carbonq_control, carbonq_worker, carbonq_auditor;
 GRANT SELECT ON workers TO carbonq_api, carbonq_control, carbonq_worker;
 GRANT INSERT ON workers TO carbonq_worker;
