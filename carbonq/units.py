@@ -28,6 +28,9 @@ _QUANTA_PER_GRAM = 10**15
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
+#: Longest step that a rate may have, a day: look-ups of the rate that covers a window reach back that far.
+MAX_STEP_S = 86_400
+
 
 def window_of(at: datetime) -> datetime:
     """Return the start of the window that holds ``at``."""

@@ -220,7 +220,10 @@ def import_file(
         raise typer.BadParameter(f"gas is {gas!r}; it may be co2 or co2e", param_hint="--gas")
     _check_name(source)
     label = Label(zone, Signal(_CODES[signal]), source, unit, gas=gas, is_estimated=estimated, may_settle=settles)
-    with connect.open_database() as (_, database):
+    with connect.open_database() as (settings, database):
+        if zone not in settings.zones:
+            known = ", ".join(sorted(settings.zones)) or "none"
+            say(f"no zone {zone!r} is configured, so nothing uses these rates until one is; known zones: {known}")
         now = connect.clock_of(database).now()
         with _opened(file) as text, bar(f"importing {file.name}", total=None) as report:
             done: Imported = import_rates(database, text, label, now=now, report=report)

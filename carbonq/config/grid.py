@@ -6,12 +6,48 @@ are fallbacks. One class for each kind of source, told apart by ``source``.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
 
-from pydantic import Field, SecretStr, field_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator
 
 from carbonq.config.strict import Strict
+
+
+def _plain_address(value: str) -> str:
+    """Check the address of an API: scheme and host, no query, no fragment."""
+    try:
+        parts = urlsplit(value)
+        is_good = parts.scheme in {"http", "https"} and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        is_good = False
+    else:
+        is_good = is_good and not parts.query and not parts.fragment and value.isprintable() and " " not in value
+    if not is_good:
+        raise ValueError("it must be an address such as https://host:port/path, without ? and #")
+    return value
+
+
+def _no_login(value: str) -> str:
+    if "@" in urlsplit(value).netloc:
+        raise ValueError("it must hold no login; user names and tokens are set under [accounts]")
+    return value
+
+
+def _sendable(value: SecretStr) -> SecretStr:
+    """Check a secret that is sent in a header; the message does not show it."""
+    if not re.fullmatch(r"[!-~]([ -~]*[!-~])?", value.get_secret_value()):
+        raise ValueError(
+            "it is sent in a header: printable ASCII, not empty, without line breaks or spaces at its ends"
+        )
+    return value
+
+
+Address = Annotated[str, AfterValidator(_plain_address)]
+OpenAddress = Annotated[str, AfterValidator(_plain_address), AfterValidator(_no_login)]
+HeaderSecret = Annotated[SecretStr, AfterValidator(_sendable)]
 
 
 class RecordedSettings(Strict):
@@ -42,7 +78,7 @@ class WattTimeSettings(Strict):
     area: str | None = Field(None, description="WattTime's region, e.g. CAISO_NORTH; unset: the zone's own name.")
     horizon_h: int = Field(72, ge=1, le=72, description="Hours of forecast asked for.")
     model: str | None = Field(None, description="Date of WattTime's model; unset: its newest.")
-    base_url: str = Field("https://api.watttime.org", description="Address of the API.")
+    base_url: OpenAddress = Field("https://api.watttime.org", description="Address of the API.")
 
 
 class SgipSettings(Strict):
@@ -50,7 +86,7 @@ class SgipSettings(Strict):
 
     source: Literal["sgip"]
     area: str | None = Field(None, description="Balancing area, e.g. SGIP_CAISO_PGE; unset: the zone's own name.")
-    base_url: str = Field("https://sgipsignal.com", description="Address of the API.")
+    base_url: OpenAddress = Field("https://sgipsignal.com", description="Address of the API.")
 
 
 class ElectricityMapsSettings(Strict):
@@ -62,7 +98,7 @@ class ElectricityMapsSettings(Strict):
     factor: Literal["lifecycle", "direct"] = Field("lifecycle", description="Which emission factors it uses.")
     granularity: Literal["hourly", "15_minutes", "5_minutes"] = Field("hourly", description="Step asked for.")
     horizon_h: Literal[6, 24, 48, 72] = Field(72, description="Hours of forecast asked for.")
-    base_url: str = Field("https://api.electricitymaps.com", description="Address of the API.")
+    base_url: OpenAddress = Field("https://api.electricitymaps.com", description="Address of the API.")
 
 
 class UkSettings(Strict):
@@ -70,14 +106,14 @@ class UkSettings(Strict):
 
     source: Literal["uk"]
     region_id: int | None = Field(None, ge=1, le=17, description="Region of GB, 1 to 17; unset: the nation.")
-    base_url: str = Field("https://api.carbonintensity.org.uk", description="Address of the API.")
+    base_url: OpenAddress = Field("https://api.carbonintensity.org.uk", description="Address of the API.")
 
 
 class CarbonAwareSdkSettings(Strict):
     """A Carbon Aware SDK WebAPI of your own; you state which signal its provider gives."""
 
     source: Literal["carbon_aware_sdk"]
-    base_url: str = Field(description="Address of your WebAPI.")
+    base_url: Address = Field(description="Address of your WebAPI.")
     location: str = Field(description="Location as your WebAPI calls it, e.g. eastus.")
     gas: Literal["co2", "co2e"] = Field(description="What its provider counts: WattTime co2, Electricity Maps co2e.")
     may_settle: bool = Field(False, description="Whether its past values are final enough to settle entries.")
@@ -88,7 +124,7 @@ class EntsoeSettings(Strict):
 
     source: Literal["entsoe"]
     area: str = Field(description="EIC code of the area, e.g. 10Y1001A1001A83F.")
-    base_url: str = Field("https://web-api.tp.entsoe.eu/api", description="Address of the API.")
+    base_url: OpenAddress = Field("https://web-api.tp.entsoe.eu/api", description="Address of the API.")
 
 
 class HttpSettings(Strict):
@@ -99,7 +135,7 @@ class HttpSettings(Strict):
     url: str | None = Field(None, description="Template of the address of observations; unset: it has none.")
     forecast_url: str | None = Field(None, description="Template of the address of the forecast; unset: it has none.")
     params: dict[str, str] = Field(default_factory=dict, description="Query parameters, templates like the URLs.")
-    headers: dict[str, SecretStr] = Field(default_factory=dict, description="Headers to send; secrets.")
+    headers: dict[str, HeaderSecret] = Field(default_factory=dict, description="Headers to send; secrets.")
     rows: str = Field(description="JSON path of the rows, e.g. $.data[*].")
     time: str = Field("time", description="JSON path in a row of its window's start.")
     value: str = Field("value", description="JSON path in a row of its value.")
@@ -107,7 +143,7 @@ class HttpSettings(Strict):
     unit: str = Field(description="Unit of the values, e.g. g/kWh or lbs_co2_per_mwh.")
     gas: Literal["co2", "co2e"] = Field(description="What is counted.")
     method: str | None = Field(None, description="What entries give as the method, e.g. direct or lifecycle.")
-    step_s: int = Field(ge=300, multiple_of=300, description="Seconds that a value covers.")
+    step_s: int = Field(ge=300, le=86_400, multiple_of=300, description="Seconds that a value covers.")
     span_h: int = Field(336, ge=1, le=8784, description="Hours of observations asked for in one call at most.")
     is_estimated: bool = Field(False, description="Whether all its values are estimates.")
     may_settle: bool = Field(True, description="Whether its observations are final enough to settle entries.")
@@ -151,7 +187,7 @@ class LoginSettings(Strict):
 class TokenSettings(Strict):
     """An account with a token."""
 
-    token: SecretStr
+    token: HeaderSecret
 
 
 class AccountsSettings(Strict):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -13,9 +12,6 @@ from carbonq.config.tree import Place
 
 MASK = "********"
 
-#: Names of parameters that hold secrets.
-_TELLING = re.compile(r"key|token|secret|passw|auth|sign|credential|appid|code", re.IGNORECASE)
-
 
 def masked(path: Place, value: Any) -> Any:
     """Return the value at a place as it may be shown: plain, with secrets hidden."""
@@ -24,8 +20,13 @@ def masked(path: Place, value: Any) -> Any:
     if isinstance(value, tuple):
         return [masked(path, one) for one in value]  # pyright: ignore[reportUnknownVariableType]
     if isinstance(value, str):
-        return MASK if "params" in path and _TELLING.search(str(path[-1])) else _address(value)
+        return MASK if "params" in path and not _is_template(value) else _address(value)
     return str(value) if isinstance(value, Path) else value
+
+
+def _is_template(value: str) -> bool:
+    """Say whether a parameter is filled in at each call. What is not may be a key, whatever its name."""
+    return "{" in value
 
 
 def _address(value: str) -> str:
@@ -39,7 +40,7 @@ def _address(value: str) -> str:
         return MASK
     if "@" in parts.netloc:
         parts = parts._replace(netloc=f"{MASK}@{parts.netloc.rpartition('@')[2]}")
-    if any(_TELLING.search(name) for name, _ in queries):
-        hidden = [(name, MASK if _TELLING.search(name) else one) for name, one in queries]
+    if any(not _is_template(one) for _, one in queries):
+        hidden = [(name, one if _is_template(one) else MASK) for name, one in queries]
         parts = parts._replace(query=urlencode(hidden, safe="*{}:/"))
     return parts.geturl()

@@ -10,20 +10,29 @@ import csv
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from datetime import MAXYEAR, datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 
 from carbonq.errors import SignalUnavailable
-from carbonq.grid.readings import scale_note
+from carbonq.grid.readings import UNITS, amount, scale_note
+from carbonq.grid.replies import shown
 from carbonq.model import Signal
 from carbonq.signals import Forecast, NoteLevel, Observation, SourceNote
-from carbonq.units import WINDOW_S, iso, parse_iso, window_at, window_index
+from carbonq.units import MAX_STEP_S, WINDOW_S, iso, parse_iso, window_at, window_index
 
 _COLUMNS = ("time_utc", "g_per_kwh")
 
 #: How far ahead a file is read as a forecast: every issue is stored, and no plan looks further.
 _AHEAD = timedelta(days=8)
+
+#: How far back a file that was changed is compared with what it said before.
+_BACK = timedelta(days=32)
+
+#: Twenty years of windows; stamps further apart are a typing error.
+_MOST_STEPS = 2_103_840
+
+_UNIT = UNITS["g/kwh"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,8 @@ class CsvSource:
         self._zone = zone
         self._signal = signal
         self._table: _Table | None = None
+        self._read_at: datetime | None = None
+        self._changed_at: datetime | None = None
 
     @property
     def name(self) -> str:
@@ -59,14 +70,17 @@ class CsvSource:
         return self._signal
 
     def forecast(self, zone: str, now: datetime) -> Forecast | None:
-        """Return what the file says of the windows after the running one; None when it ends before.
+        """Return what the file says of the running window and those after it; None when it ends before.
 
-        A file has no issue times: it counts as issued anew each hour, with what it then says. Raises SignalUnavailable.
+        It has no issue times: it counts as issued anew each hour, and when it was changed. Raises SignalUnavailable.
         """
-        table = self._read(zone)
+        table = self._read(zone, now)
         issued_at = now.replace(minute=0, second=0, microsecond=0)
+        if self._changed_at is not None and issued_at < self._changed_at <= now:
+            issued_at = self._changed_at
         first = max(0, (issued_at - table.start_at) // table.step)
-        values = table.values[first : first + max(1, _AHEAD // table.step)]
+        last = max(first, -((table.start_at - issued_at - _AHEAD) // table.step))
+        values = table.values[first:last]
         if now >= table.end_at or not any(value is not None for value in values):
             return None
         return Forecast(
@@ -89,7 +103,7 @@ class CsvSource:
 
     def observations(self, zone: str, start: datetime, end: datetime, now: datetime) -> Sequence[Observation]:
         """Return the rows in ``[start, end)`` whose step is over by ``now``, oldest first. Raises SignalUnavailable."""
-        table = self._read(zone)
+        table = self._read(zone, now)
         first = max(0, -((table.start_at - start) // table.step))
         found: list[Observation] = []
         for position in range(first, len(table.values)):
@@ -119,13 +133,15 @@ class CsvSource:
         return found
 
     def revisions(self, zone: str, since: datetime, now: datetime) -> Sequence[Observation]:
-        """Return nothing: a file has no times of change."""
-        return ()
+        """Return the rows of the last 32 days if the file was read anew since: any of them may have changed."""
+        self._read(zone, now)
+        is_new = self._read_at is not None and self._read_at >= since
+        return self.observations(zone, now - _BACK, now, now) if is_new else ()
 
     def check(self, zone: str, now: datetime) -> Sequence[SourceNote]:
         """Say what the file holds: its span and step, how far ahead it goes, whether it could be an index."""
         try:
-            table = self._read(zone)
+            table = self._read(zone, now)
         except SignalUnavailable as error:
             return [SourceNote(NoteLevel.FAIL, error.message)]
         known = sum(value is not None for value in table.values)
@@ -138,13 +154,15 @@ class CsvSource:
             notes.append(
                 SourceNote(NoteLevel.WARN, f"it ends at {iso(table.end_at)}: nothing is known of now or later")
             )
+        if table.start_at > now:
+            notes.append(SourceNote(NoteLevel.WARN, f"it begins at {iso(table.start_at)}: nothing is known of now"))
         scale = scale_note(table.values)
         return [*notes, scale] if scale else notes
 
     def close(self) -> None:
         """Nothing to close."""
 
-    def _read(self, zone: str) -> _Table:
+    def _read(self, zone: str, now: datetime) -> _Table:
         if zone != self._zone:
             raise SignalUnavailable(f"{self._path} holds the rates of {self._zone}, not of {zone}")
         try:
@@ -152,7 +170,9 @@ class CsvSource:
             stamp = (status.st_mtime_ns, status.st_size)
             if self._table is None or self._table.stamp != stamp:
                 with self._path.open(encoding="utf-8-sig", newline="") as file:
-                    self._table = _parse(self._path.name, list(csv.reader(file)), stamp)
+                    table = _parse(self._path.name, list(csv.reader(file)), stamp)
+                self._changed_at = None if self._table is None else now
+                self._table, self._read_at = table, now
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise SignalUnavailable(f"cannot read {self._path}: {error}") from error
         return self._table
@@ -179,7 +199,14 @@ def _parse(name: str, rows: list[list[str]], stamp: tuple[int, int]) -> _Table:
     if not times:
         raise SignalUnavailable(f"{name} has no rows")
     step = min((b - a for a, b in itertools.pairwise(times)), default=timedelta(seconds=WINDOW_S))
-    values: list[Decimal | None] = [None] * ((times[-1] - times[0]) // step + 1)
+    if step > timedelta(seconds=MAX_STEP_S):
+        raise SignalUnavailable(f"{name}: its rows are {step.days} days apart; a step may be a day long at most")
+    count = (times[-1] - times[0]) // step + 1
+    if count > _MOST_STEPS:
+        raise SignalUnavailable(
+            f"{name}: from {iso(times[0])} to {iso(times[-1])} there are {count:,} steps of {step}; is a time wrong?"
+        )
+    values: list[Decimal | None] = [None] * count
     for at, value in points.items():
         place, rest = divmod(at - times[0], step)
         if rest or step % timedelta(seconds=WINDOW_S):
@@ -191,15 +218,17 @@ def _parse(name: str, rows: list[list[str]], stamp: tuple[int, int]) -> _Table:
 def _point(
     name: str, line: int, row: list[str], time_column: int, value_column: int
 ) -> tuple[datetime, Decimal | None]:
+    where = f"{name}, line {line}"
     try:
         text = row[value_column].strip()
-        at, value = parse_iso(row[time_column].strip()), Decimal(text) if text else None
-    except (IndexError, ValueError, InvalidOperation) as error:
-        raise SignalUnavailable(f"{name}, line {line}: not a time with a zone and a number: {','.join(row)}") from error
+        at = parse_iso(row[time_column].strip())
+    except (IndexError, ValueError, OverflowError) as error:
+        raise SignalUnavailable(f"{where}: not a time with a zone and a number: {shown(','.join(row))}") from error
+    if at.year >= MAXYEAR:
+        raise SignalUnavailable(f"{where}: {row[time_column]} is too far ahead")
     if window_at(window_index(at)) != at:
-        raise SignalUnavailable(f"{name}, line {line}: {row[time_column]} is not the start of a 5-minute window")
-    if value is not None and not (value.is_finite() and value >= 0):
-        raise SignalUnavailable(
-            f"{name}, line {line}: {text} is not an intensity; leave the cell empty if it is missing"
-        )
-    return at, value
+        raise SignalUnavailable(f"{where}: {row[time_column]} is not the start of a 5-minute window")
+    try:
+        return at, amount(text, _UNIT)
+    except ValueError as error:
+        raise SignalUnavailable(f"{where}: {shown(text)} {error}") from error

@@ -32,7 +32,7 @@ from carbonq.errors import ConfigError, SignalUnavailable
 from carbonq.grid.replies import Json, shown
 from carbonq.model import Signal
 from carbonq.signals import Forecast, NoteLevel, Observation, SourceNote
-from carbonq.units import LEDGER_CONTEXT, WINDOW_S, iso, parse_iso, window_of
+from carbonq.units import LEDGER_CONTEXT, MAX_STEP_S, WINDOW_S, iso, parse_iso, window_of
 
 logger = logging.getLogger(__name__)
 
@@ -149,6 +149,26 @@ def number(value: Json, where: str, row: int, field: str) -> Decimal | None:
         raise SignalUnavailable(f"{place} is {shown(str(figure))}; an intensity is never negative, a missing one null")
     if figure and abs(figure.adjusted()) > _MAX_EXPONENT:
         raise SignalUnavailable(f"{place} is {shown(str(figure))}, no intensity")
+    return abs(figure)  # -0 is 0
+
+
+def amount(text: str, unit: Unit) -> Decimal | None:
+    """Return the figure in a cell of a file, in its own unit; None for an empty cell.
+
+    Raises ValueError with what is wrong, to be put after the text: no number, no intensity, too large.
+    """
+    if not text.strip():
+        return None
+    try:
+        figure = Decimal(text.strip())
+    except InvalidOperation as error:
+        raise ValueError("is no number; leave the cell empty if it is missing") from error
+    if not figure.is_finite() or figure < 0:
+        raise ValueError("is no intensity; leave the cell empty if it is missing")
+    if figure and (figure.adjusted() > _MAX_EXPONENT or figure * unit.g_per_kwh > MAX_G_PER_KWH):
+        raise ValueError(f"{unit.name} is more than {MAX_G_PER_KWH:,} g/kWh, which no grid emits; is the unit right?")
+    if figure and figure.adjusted() < -_MAX_EXPONENT:
+        raise ValueError(f"is no intensity: it is below 1e-{_MAX_EXPONENT}")
     return abs(figure)  # -0 is 0
 
 
@@ -333,6 +353,8 @@ def observations_of(
 def _check_step(step_s: int, where: str) -> None:
     if step_s <= 0 or step_s % WINDOW_S:
         raise SignalUnavailable(f"{where}: a step of {step_s} s is no whole number of windows of {WINDOW_S} s")
+    if step_s > MAX_STEP_S:
+        raise SignalUnavailable(f"{where}: a step of {step_s} s is longer than a day")
 
 
 def _grams(one: Reading, unit: Unit, where: str) -> Decimal:

@@ -10,17 +10,18 @@ import csv
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from itertools import chain, pairwise
 from typing import TypeVar
 
 from carbonq.errors import InvalidRequest, SignalUnavailable
-from carbonq.grid.readings import MAX_G_PER_KWH, Unit, unit_of
+from carbonq.grid.readings import Unit, amount, unit_of
+from carbonq.grid.replies import shown
 from carbonq.model import Signal
 from carbonq.signals import Forecast, Observation
 from carbonq.store import forecasts
 from carbonq.store.database import Database
-from carbonq.units import LEDGER_CONTEXT, WINDOW, WINDOW_S, parse_iso, window_of
+from carbonq.units import LEDGER_CONTEXT, MAX_STEP_S, WINDOW, WINDOW_S, iso, parse_iso, window_of
 
 T = TypeVar("T")
 
@@ -143,29 +144,17 @@ def _rows(text: Iterable[str]) -> Iterator[list[str]]:
 def _time(text: str, column: str, line: int) -> datetime:
     try:
         return parse_iso(text.strip())
-    except ValueError as error:
+    except (ValueError, OverflowError) as error:
         raise InvalidRequest(
             f"{column} {text!r} is no time with a zone, such as 2026-05-01T10:05Z", line=line
         ) from error
 
 
 def _value(text: str, unit: Unit, line: int) -> Decimal | None:
-    if not text.strip():
-        return None
     try:
-        raw = Decimal(text.strip())
-    except InvalidOperation as error:
-        raise InvalidRequest(
-            f"value {text!r} is no number; leave the cell empty if it is missing", line=line
-        ) from error
-    if not raw.is_finite() or raw < 0:
-        raise InvalidRequest(f"value {text} is no intensity; leave the cell empty if it is missing", line=line)
-    if raw * unit.g_per_kwh > MAX_G_PER_KWH:
-        raise InvalidRequest(
-            f"value {text} {unit.name} is more than {MAX_G_PER_KWH:,} g/kWh, which no grid emits; is the unit right?",
-            line=line,
-        )
-    return abs(raw)  # -0 is 0
+        return amount(text, unit)
+    except ValueError as error:
+        raise InvalidRequest(f"value {shown(text)} {error}", line=line) from error
 
 
 def _issues(lines: Iterable[_Line]) -> Iterator[list[_Line]]:
@@ -206,6 +195,9 @@ class _Maker:
         for line in lines:
             if (line.at - lines[0].at) % self._step or (before and (line.at - before[0].at) % self._step):
                 text = f"time_utc is no multiple of {self._step.total_seconds():g} s from those before"
+                raise InvalidRequest(text, line=line.number)
+            if line.raw is not None and line.at + self._step > self._now:
+                text = f"its step is not over before {iso(self._now)}; what is foretold has a column issued_at"
                 raise InvalidRequest(text, line=line.number)
         self._last = lines[-1]
         label = self._label
@@ -252,6 +244,8 @@ class _Maker:
                 values[place] = LEDGER_CONTEXT.multiply(line.raw, self._unit.g_per_kwh)
         issued_at = lines[0].issued_at
         assert issued_at is not None
+        if issued_at > self._now:
+            raise InvalidRequest(f"issued_at is later than now, {iso(self._now)}", line=lines[0].number)
         label = self._label
         return Forecast(
             zone=label.zone,
@@ -277,7 +271,10 @@ class _Maker:
 
 
 def _step(lines: Sequence[_Line]) -> timedelta:
-    return min((following.at - one.at for one, following in pairwise(lines)), default=timedelta(seconds=WINDOW_S))
+    step = min((following.at - one.at for one, following in pairwise(lines)), default=timedelta(seconds=WINDOW_S))
+    if step > timedelta(seconds=MAX_STEP_S):
+        raise InvalidRequest(f"the lines are {step.days} days apart; a step may be a day at most", line=lines[1].number)
+    return step
 
 
 def _batches(items: Iterable[T], size: int) -> Iterator[list[T]]:

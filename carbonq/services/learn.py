@@ -32,6 +32,9 @@ BACKLOG, FIRST_BACKLOG = HISTORY_DAYS * WINDOWS_A_DAY, WINDOWS_A_DAY
 #: Publication delays beyond this are outages, not habits (windows).
 _LATEST = 36
 
+#: Grid time by which clocks may differ.
+_SKEW = timedelta(hours=1)
+
 #: The moment within a window at which the outlook is taken to have been made.
 _MOMENT = WINDOW / 2
 
@@ -64,7 +67,9 @@ def learn_source(db: Database, key: tuple[str, Signal, str], now: datetime) -> i
         if newest is None:
             return 0
         row = skills.load(tx, *key)
-        until = None if row is None else window_index(row.learned_until)
+        # Far ahead of now: it was learned while the clock ran ahead, and one would wait long for it to be true.
+        is_ahead = row is not None and row.learned_until > now + _SKEW
+        until = None if row is None or is_ahead else window_index(row.learned_until)
         step = max(1, newest[1] // WINDOW_S)
         end = min(window_index(newest[0]) + step, window_index(now))
         start = end - FIRST_BACKLOG if until is None else max(end - BACKLOG, until)

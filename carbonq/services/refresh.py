@@ -171,7 +171,7 @@ class Refresher:
         now = self._clock.now()
         row = (zone, signal, source.name)
         with self._db.read() as tx:
-            last = forecasts.last_observed(tx, zone, signal, source.name)
+            last = forecasts.last_observed(tx, zone, signal, source.name, now)
             before = forecasts.newest_forecast(tx, zone, signal, now, source=source.name)
             state = next(
                 (one for one in source_rows.states(tx, [zone]) if row == (one.zone, one.signal, one.source)), None

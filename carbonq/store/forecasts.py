@@ -59,14 +59,17 @@ def add_observations(tx: Tx, found: Sequence[Observation]) -> int:
     return insert_new(tx, observations, rows)
 
 
-#: What makes an observation of a window another one than the last: what it says, and how final it is.
-_TELLING = ("g_per_kwh", "is_estimated", "may_settle")
+#: What makes an observation of a window another one than the last: what it says, how final it is, what it covers.
+_TELLING = ("g_per_kwh", "is_estimated", "may_settle", "step_s")
 
 
-def last_observed(tx: Tx, zone: str, signal: Signal, source: str) -> datetime | None:
-    """Return the start of the newest window observed by a source; None if there is none."""
+def last_observed(tx: Tx, zone: str, signal: Signal, source: str, now: datetime) -> datetime | None:
+    """Return the start of the newest window observed by a source; None if there is none.
+
+    Windows after ``now`` do not count: they were stored while a clock ran ahead.
+    """
     mine = (observations.c.zone == zone, observations.c.signal == signal.value, observations.c.source == source)
-    return tx.execute(select(func.max(observations.c.window_at)).where(*mine)).scalar_one()
+    return tx.execute(select(func.max(observations.c.window_at)).where(*mine, observations.c.window_at <= now)).scalar()
 
 
 def newest_forecast(tx: Tx, zone: str, signal: Signal, now: datetime, *, source: str | None = None) -> Forecast | None:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any
 
-from sqlalchemy import Row, select
+from sqlalchemy import Row, or_, select
 
 from carbonq.model import Rate, RateKind, Signal
 from carbonq.ratebook import make_rate
@@ -16,9 +16,18 @@ from carbonq.store import packing
 from carbonq.store.database import Tx
 from carbonq.store.forecasts import series
 from carbonq.store.tables import forecasts, observations
+from carbonq.units import MAX_STEP_S
 
-#: Longest step a source may have; look-ups reach back that far for a value that covers a window.
-MAX_STEP = timedelta(hours=3)
+#: Most steps are at most this long, so that a look-up need not read a day of windows for the few that are longer.
+_USUAL_STEP = timedelta(hours=1)
+
+_LONGEST_STEP = timedelta(seconds=MAX_STEP_S)
+
+#: Issues this much older than a span are still read beside the newest: each may know steps that later ones left out.
+_RECENT = timedelta(hours=3)
+
+#: Digits of a raw figure that is computed back from its converted value: two less than that was rounded to.
+_RAW = Context(prec=26)
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +42,12 @@ def observed(tx: Tx, zones: Collection[str], span: Span, signal: Signal | None =
     """Return the newest revision of each observation of some zones that covers a window of the span."""
     terms = [
         observations.c.zone.in_(zones),
-        observations.c.window_at > span.start - MAX_STEP,
+        observations.c.window_at > span.start - _LONGEST_STEP,
         observations.c.window_at < span.end,
+        or_(
+            observations.c.window_at > span.start - _USUAL_STEP,
+            observations.c.step_s > int(_USUAL_STEP.total_seconds()),
+        ),
     ]
     if signal is not None:
         terms.append(observations.c.signal == signal.value)
@@ -125,7 +138,7 @@ def _issues(tx: Tx, zones: Collection[str], span: Span, now: datetime) -> list[R
             forecasts.c.source == source,
             forecasts.c.issued_at <= now,
         )
-        since = mine.where(forecasts.c.issued_at >= span.start - MAX_STEP).order_by(forecasts.c.issued_at.desc())
+        since = mine.where(forecasts.c.issued_at >= span.start - _RECENT).order_by(forecasts.c.issued_at.desc())
         found = tx.execute(since).all() or tx.execute(mine.order_by(forecasts.c.issued_at.desc()).limit(1)).all()
         rows += found
     return sorted(rows, key=lambda row: row.issued_at, reverse=True)
@@ -144,9 +157,16 @@ def _foretold_rate(row: Row[Any], window_at: datetime, value: Decimal) -> Rate:
         issued_at=row.issued_at,
         retrieved_at=row.retrieved_at,
         g_per_kwh=value,
-        raw=value * row.raw_per_g_per_kwh,
+        raw=_raw(value, row.raw_per_g_per_kwh),
         raw_unit=row.raw_unit,
         is_estimated=row.is_estimated,
         kind=RateKind.FORECAST,
         may_settle=row.may_settle,
     )
+
+
+def _raw(value: Decimal, raw_per_g_per_kwh: Decimal) -> Decimal:
+    """Return the figure as the source wrote it: 258.53, where the product is 258.5299999999999999999999999."""
+    raw = _RAW.multiply(value, raw_per_g_per_kwh).normalize(_RAW)
+    exponent = raw.as_tuple().exponent
+    return raw.quantize(Decimal(1), context=_RAW) if isinstance(exponent, int) and exponent > 0 else raw

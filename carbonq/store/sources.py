@@ -42,8 +42,11 @@ class SourceState:
     revised_at: datetime | None
 
     def is_stale(self, now: datetime, max_stale_s: float) -> bool:
-        """Say whether it has told of nothing newer than ``max_stale_s`` before ``now``."""
-        return self.fresh_at is None or self.fresh_at < now - timedelta(seconds=max_stale_s)
+        """Say whether it has told of nothing newer than ``max_stale_s`` before ``now``.
+
+        What lies as far ahead says nothing either: it was told while the clock ran ahead.
+        """
+        return self.fresh_at is None or abs(now - self.fresh_at) > timedelta(seconds=max_stale_s)
 
 
 #: Characters kept of what went wrong.
@@ -111,7 +114,8 @@ def note_ok(
     """
     row = tx.execute(select(source_states).where(*_is(key[0], key[1].value, key[2]))).mappings().one_or_none()
     known = None if row is None else row["fresh_at"]
-    newest = max((at for at in (known, fresh_at) if at is not None), default=None)
+    # What was known of later than now was told while a clock ran ahead.
+    newest = max((at for at in (known, fresh_at) if at is not None and at <= now), default=None)
     is_fresh = newest is not None and newest >= now - timedelta(seconds=max_stale_s)
     values: dict[str, Any] = {"last_ok_at": now, "failures": 0, "fresh_at": newest, "is_down": not is_fresh}
     if may_settle is not None:
@@ -126,7 +130,7 @@ def note_ok(
 
 def note_error(tx: Tx, key: tuple[str, Signal, str], now: datetime, message: str, *, max_stale_s: float) -> None:
     """Note that a source did not answer, and why; it is down once it is stale too."""
-    oldest = now - timedelta(seconds=max_stale_s)
+    patience = timedelta(seconds=max_stale_s)
     fresh = source_states.c.fresh_at
     tx.execute(
         update(source_states)
@@ -135,7 +139,7 @@ def note_error(tx: Tx, key: tuple[str, Signal, str], now: datetime, message: str
             last_error=message[:_MOST_SAID],
             last_error_at=now,
             failures=source_states.c.failures + 1,
-            is_down=or_(fresh.is_(None), fresh < oldest),
+            is_down=or_(fresh.is_(None), fresh < now - patience, fresh > now + patience),
         )
     )
 

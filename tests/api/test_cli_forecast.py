@@ -126,13 +126,16 @@ def test_import_takes_files_packed_files_and_a_pipe(installed: Path) -> None:
         (found,) = forecasts.observed(tx, "Z", Signal.AER, at, at + HOUR)
         assert forecasts.observed(tx, "Z", Signal.MOER, at, at + HOUR) == []
     assert (str(found.g_per_kwh), found.source, found.may_settle) == ("368.498441388", "archive", True)
+    elsewhere = run("import", "old.csv", *["Y" if word == "Z" else word for word in words])
+    assert "no zone 'Y' is configured" in elsewhere.stderr and "known zones: Z" in elsewhere.stderr
+    assert "configured" not in run("import", "old.csv", *words).stderr
 
 
 @pytest.mark.parametrize(
     ("file", "content", "words"),
     [
         ("absent.csv", None, "cannot read absent.csv: "),
-        ("bad.csv", b"time_utc,value\n2021-04-30T12:00Z,x\n", "'x' is no number"),
+        ("bad.csv", b"time_utc,value\n2021-04-30T12:00Z,x\n", "x is no number"),
         ("bad.csv", b"\xff\xfe\x00", "no UTF-8"),
         ("bad.csv.gz", b"no gzip", "cannot read bad.csv.gz"),
     ],

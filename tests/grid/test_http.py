@@ -256,6 +256,32 @@ def test_secrets_are_in_no_message_and_no_log(provider: Provider, caplog: pytest
         assert secret not in logged
 
 
+def test_secrets_that_come_back_encoded_are_hidden_too(provider: Provider) -> None:
+    provider.on("/rates", lambda seen: json_answer({"error": f"{seen.headers.get('Authorization')} {seen.path}"}, 401))
+    login = base64.b64encode(b"ada:pass phrase").decode()
+    with pytest.raises(Refused) as caught:
+        make_http(provider).json("/rates", basic=("ada", "pass phrase"))
+    assert login not in caught.value.said and "***" in caught.value.said
+    address = provider.url.replace("http://", "http://ada:pass%20phrase@")
+    lease = Http("gridco", address).lease()
+    with pytest.raises(Refused) as caught:
+        lease.http.json("/rates")
+    lease.close()
+    assert login not in caught.value.said and "***" in caught.value.said
+    provider.on("/rates", json_answer({"error": "?token=key%2F12%2034 and key%2F12+34"}, 401))
+    with pytest.raises(Refused) as caught:
+        make_http(provider).json("/rates", params={"token": "key/12 34"}, secrets=("token",))
+    assert caught.value.said == "?token=*** and ***"
+
+
+@pytest.mark.parametrize("value", ["geheim\n", " geheim", "geheim\r\nX: y", "geheim-ü"])
+def test_what_no_header_may_hold_is_not_sent_and_not_shown(provider: Provider, value: str) -> None:
+    with pytest.raises(SignalUnavailable, match="the header X-Key holds a line break") as caught:
+        make_http(provider).json("/rates", headers={"X-Key": value})
+    assert "geheim" not in caught.value.message
+    assert not provider.requests
+
+
 def test_a_secret_that_holds_another_is_hidden_whole(provider: Provider) -> None:
     provider.on("/rates", json_answer({"error": "ada-lovelace-99 is wrong for ada-lovelace"}, 401))
     with pytest.raises(Refused) as caught:

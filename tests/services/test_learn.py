@@ -131,3 +131,13 @@ def test_nothing_observed_is_nothing_learned(sqlite_database: Database) -> None:
         sources.configure(tx, {("Z", Signal.MOER): ["s"]})
     assert learn_tick(sqlite_database, START) == 0
     assert learn_tick(sqlite_database, START) == 0
+
+
+def test_learning_goes_on_after_a_clock_that_ran_ahead(database: Database) -> None:
+    ahead = fill(database, 24, START + timedelta(days=400))
+    assert learn_source(database, KEY, ahead)
+    now = fill(database, 24)
+    assert learn_source(database, KEY, now) and learned(database)[1] <= now
+    while learn_source(database, KEY, now):
+        assert learned(database)[1] <= now
+    assert learned(database)[1] == now

@@ -7,11 +7,12 @@ from decimal import Decimal
 
 import pytest
 
+from carbonq.grid.readings import unit_of
 from carbonq.model import RateKind, RateStatus, Signal
 from carbonq.services import rates as cache
 from carbonq.services.rates import RateCache
 from carbonq.store.database import Database
-from carbonq.units import WINDOW
+from carbonq.units import LEDGER_CONTEXT, WINDOW, plain
 from tests.services.booked import foretell, observe
 from tests.unit.bookings import AWAY, HOME, W0
 
@@ -47,7 +48,7 @@ def test_the_newest_forecast_issued_by_now_counts_as_issued(database: Database) 
     rate, _ = made.book().lookup(Signal.MOER, "Z-AWAY", W0)
     assert rate is not None
     assert (rate.kind, rate.issued_at, rate.raw_unit) == (RateKind.FORECAST, W0, "lb/MWh")
-    assert rate.raw == Decimal(20) * Decimal("2.20462262184878")
+    assert rate.raw == Decimal("44.0924524369756")
 
 
 def test_a_long_forecast_of_a_source_that_fell_silent_still_covers(database: Database) -> None:
@@ -113,3 +114,22 @@ def test_a_snapshot_in_use_does_not_change(sqlite_database: Database) -> None:
     made.refresh(sqlite_database, NOW)
     assert before.lookup(Signal.MOER, "Z-AWAY", W0)[0] is None
     assert made.book().lookup(Signal.MOER, "Z-AWAY", W0)[0] is not None
+
+
+def test_a_step_of_a_day_covers_its_windows(database: Database) -> None:
+    observe(database, "Z-AWAY", W0 - timedelta(hours=23, minutes=55), "22", step_s=86_400)
+    observe(database, "Z-HOME", W0 - timedelta(hours=23, minutes=55), "33", step_s=300)
+    made = refreshed(database)
+    assert found(made, W0)[0] == "22"
+    assert found(made, W0 + WINDOW)[0] is None
+    assert found(made, W0, "Z-HOME")[0] is None
+
+
+@pytest.mark.parametrize("raw", ["258.53", "0", "0.5554", "900", "812.4000", "0.1234567890123456789"])
+def test_the_raw_figure_of_a_forecast_is_the_one_that_came(database: Database, raw: str) -> None:
+    unit = unit_of("lb/MWh", "a test")
+    value = LEDGER_CONTEXT.multiply(Decimal(raw), unit.g_per_kwh)
+    foretell(database, "Z-AWAY", W0, [str(value)], raw_per_g_per_kwh=unit.raw_per_g_per_kwh)
+    rate, _ = refreshed(database).book().lookup(Signal.MOER, "Z-AWAY", W0)
+    assert rate is not None
+    assert plain(rate.raw) == plain(Decimal(raw.rstrip("0") if "." in raw else raw))

@@ -322,3 +322,26 @@ def test_a_database_that_does_not_answer_is_said(sqlite_database: Database, monk
             refresher.run(is_forced=True)
     (outcome,) = refresher.run(is_forced=True)
     assert outcome.is_fresh
+
+
+def test_a_clock_that_ran_ahead_for_a_while_leaves_nothing_behind(database: Database) -> None:
+    clock = SetClock()
+    clock.at = START + timedelta(days=400)
+    ahead = FakeGrid([RecordedSignal(ZONE, clock.at - 2 * HOUR, [900] * 600)], name="only")
+    refresh(database, {KEY: (ahead,)}, clock)
+    assert state(database, "only").fresh_at == clock.at
+
+    clock.at = START
+    with database.read() as tx:
+        assert source_rows.choose(source_rows.states(tx), *KEY, START, 7200.0) == (False, None)
+    source = grid("only", 100)
+    source.is_down = True
+    refresh(database, {KEY: (source,)}, clock)
+    assert state(database, "only").is_down
+    clock.at += WINDOW
+    source.is_down = False
+    assert refresh(database, {KEY: (source,)}, clock) > 20, "the past is asked for again"
+    assert state(database, "only").fresh_at == clock.at
+    clock.at += WINDOW
+    (asked,) = [outcome.stored for outcome in Refresher(database, {KEY: (source,)}, clock).run()]
+    assert 0 < asked < 5, "and then only what is new"

@@ -74,8 +74,9 @@ def test_a_changed_observation_is_a_new_revision(database: Database) -> None:
         changed = replace(series[1], g_per_kwh=Decimal("55.5"), retrieved_at=NOW + 9 * WINDOW)
         assert forecasts.add_observations(tx, [series[0], changed, series[2]]) == 1
     with database.read() as tx:
-        assert forecasts.last_observed(tx, "Z", Signal.MOER, "s") == NOW + 2 * WINDOW
-        assert forecasts.last_observed(tx, "Z", Signal.AER, "s") is None
+        assert forecasts.last_observed(tx, "Z", Signal.MOER, "s", NOW + 9 * WINDOW) == NOW + 2 * WINDOW
+        assert forecasts.last_observed(tx, "Z", Signal.MOER, "s", NOW + WINDOW) == NOW + WINDOW
+        assert forecasts.last_observed(tx, "Z", Signal.AER, "s", NOW) is None
         found = forecasts.observed(tx, "Z", Signal.MOER, NOW, NOW + 2 * WINDOW)
         assert found == [series[0], changed]
         values = forecasts.history(tx, "Z", Signal.MOER, NOW, NOW + 9 * WINDOW)
@@ -85,3 +86,11 @@ def test_a_changed_observation_is_a_new_revision(database: Database) -> None:
             (NOW + WINDOW, 300, 55.5),
             (NOW + 2 * WINDOW, 300, 102.0),
         ]
+
+
+def test_the_same_value_of_another_step_is_a_new_revision(database: Database) -> None:
+    hour = replace(OBSERVATION, step_s=3600)
+    with database.write() as tx:
+        assert forecasts.add_observations(tx, [OBSERVATION]) == 1
+        assert forecasts.add_observations(tx, [hour]) == 1
+        assert forecasts.add_observations(tx, [hour]) == 0

@@ -52,7 +52,7 @@ def test_a_file_that_is_missing_or_wrong_keeps_the_stack_from_starting(tmp_path:
     good = csv_file(tmp_path, range(200, 260))
     checkup.check_before_start(settings(tmp_path, A={"marginal": good}))
     bad = csv_file(tmp_path, [200, "high", 300], name="bad.csv")
-    with pytest.raises(ConfigError, match=r"zones\.A\.marginal: bad\.csv, line 3: not a time with a zone and a number"):
+    with pytest.raises(ConfigError, match=r"zones\.A\.marginal: bad\.csv, line 3: high is no number"):
         checkup.check_before_start(settings(tmp_path, A={"marginal": [good, bad]}))
     late = annual_file(tmp_path, "A,2999,500,g/kWh,ministry")
     with pytest.raises(ConfigError, match=r"no factor of A up to 20\d\d \(its years: 2999\)"):

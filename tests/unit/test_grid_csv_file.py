@@ -67,11 +67,21 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
         ("time_utc,g_per_kwh\n2026-01-05T00:00Z,abc\n", "line 2"),
         ("time_utc,g_per_kwh\n2026-01-05T00:00,5\n", "line 2: not a time with a zone"),
         ("time_utc,g_per_kwh\n2026-01-05T00:01Z,5\n", "not the start of a 5-minute window"),
-        ("time_utc,g_per_kwh\n2026-01-05T00:00Z,-1\n", "-1 is not an intensity"),
-        ("time_utc,g_per_kwh\n2026-01-05T00:00Z,nan\n", "nan is not an intensity"),
+        ("time_utc,g_per_kwh\n2026-01-05T00:00Z,-1\n", "-1 is no intensity"),
+        ("time_utc,g_per_kwh\n2026-01-05T00:00Z,nan\n", "nan is no intensity"),
         ("time_utc,g_per_kwh\n2026-01-05T00:00Z,1\n2026-01-05T00:00Z,1\n", "line 3"),
         ("time_utc,g_per_kwh\n2026-01-05T00:00Z,1\n2026-01-05T00:10Z,1\n2026-01-05T00:25Z,1\n", "evenly spaced"),
         ("time_utc,g_per_kwh\n2026-01-05T00:00Z\n", "line 2"),
+        ("time_utc,g_per_kwh\n2026-01-05T00:00Z,20000\n", "line 2: 20000 g/kWh is more than 10,000 g/kWh"),
+        ("time_utc,g_per_kwh\n2026-01-05T00:00Z,1e999999999\n", "more than 10,000 g/kWh"),
+        ("time_utc,g_per_kwh\n2026-01-05T00:00Z,1e-999999\n", "1e-999999 is no intensity"),
+        ("time_utc,g_per_kwh\n9999-12-31T23:55Z,1\n", "line 2: 9999-12-31T23:55Z is too far ahead"),
+        ("time_utc,g_per_kwh\n0001-01-01T00:00+14:00,1\n", "line 2: not a time with a zone"),
+        (
+            "time_utc,g_per_kwh\n1926-01-05T00:00Z,1\n2026-01-05T00:00Z,1\n2026-01-05T00:05Z,1\n",
+            "10,519,202 steps of 0:05:00; is a time wrong?",
+        ),
+        ("time_utc,g_per_kwh\n2026-01-05T00:00Z,1\n2026-01-07T00:00Z,1\n", "2 days apart"),
     ],
 )
 def test_a_bad_file_is_named_with_its_line(tmp_path: Path, text: str, said: str) -> None:
@@ -89,3 +99,39 @@ def test_no_file(tmp_path: Path) -> None:
 def test_another_zone(tmp_path: Path) -> None:
     with pytest.raises(SignalUnavailable, match="rates of DE, not of FR"):
         write(tmp_path / "grid.csv", "time_utc,g_per_kwh\n2026-01-05T00:00Z,1\n").forecast("FR", START)
+
+
+def rows(start: datetime, values: str) -> str:
+    cells = [f"{start + i * WINDOW:%Y-%m-%dT%H:%MZ},{value}" for i, value in enumerate(values.split())]
+    return "\n".join(["time_utc,g_per_kwh", *cells, ""])
+
+
+def test_a_file_that_is_replaced_is_a_new_issue_and_its_past_is_compared(tmp_path: Path) -> None:
+    path = tmp_path / "grid.csv"
+    source = write(path, rows(START, "1 2 3"))
+    asked = START + timedelta(minutes=7)
+    first = source.forecast("DE", asked)
+    assert first is not None and first.issued_at == START
+    assert source.observations("DE", asked - timedelta(minutes=10), asked, asked)
+    at = START + timedelta(minutes=20)
+    assert not source.revisions("DE", at - timedelta(minutes=5), at)
+    write(path, rows(START, "1.5 2 3 4 5 6"))
+    os.utime(path, ns=(1, 1))
+    second = source.forecast("DE", at)
+    assert second is not None
+    assert (second.issued_at, second.start_at) == (at, START + 4 * WINDOW)
+    again = source.forecast("DE", at + timedelta(minutes=1))
+    assert again is not None and again.issued_at == at, "it did not change since"
+    corrected = source.revisions("DE", at - timedelta(minutes=5), at)
+    assert next((one.window_at, one.g_per_kwh) for one in corrected) == (START, Decimal("1.5"))
+    assert not source.revisions("DE", at + timedelta(minutes=1), at + timedelta(hours=1))
+
+
+def test_a_file_foretells_eight_days_from_now_and_says_when_it_knows_nothing_of_now(tmp_path: Path) -> None:
+    source = write(tmp_path / "grid.csv", rows(START, "0 -0"))
+    assert source.forecast("DE", START - timedelta(days=9)) is None
+    soon = START - timedelta(days=7)
+    forecast = source.forecast("DE", soon)
+    assert forecast is not None and [str(value) for value in forecast.values] == ["0", "0"]
+    notes = [note.text for note in source.check("DE", soon)]
+    assert "it begins at 2026-01-05T00:00:00.000000Z: nothing is known of now" in notes

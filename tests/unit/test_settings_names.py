@@ -84,6 +84,33 @@ def test_in_the_file(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str,
     assert "geheim" not in error.value.message
 
 
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[accounts.entsoe]\ntoken = 'geheim-1\u00fc'", "accounts.entsoe.token: it is sent in a header"),
+        ('[accounts.entsoe]\ntoken = "geheim-1\\n"', "accounts.entsoe.token: it is sent in a header"),
+        ("[accounts.entsoe]\ntoken = ''", "accounts.entsoe.token: it is sent in a header"),
+        *(
+            (f"[zones.Z.average]\nsource = 'uk'\nbase_url = '{address}'", f"zones.Z.average.0.base_url: {words}")
+            for address, words in (
+                ("grid.example/v1", "it must be an address such as https://"),
+                ("ftp://grid.example", "it must be an address such as https://"),
+                ("https://grid.example:99999", "it must be an address such as https://"),
+                ("https://grid.example/v1?key=geheim-1", "it must be an address such as https://"),
+                ("https://me:geheim-1@grid.example", "it must hold no login"),
+            )
+        ),
+    ],
+)
+def test_what_cannot_be_sent_is_refused_and_not_shown(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, text: str, sentence: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        load(monkeypatch, tmp_path, text)
+    assert sentence in error.value.message
+    assert "geheim" not in error.value.message
+
+
 def test_the_line_of_a_wrong_value_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     text = "lease_s = 60\n\n[regions.se]\nzone = 'SE'  # a note\nslots = 0\n[zones.SE]\n"
     with pytest.raises(ConfigError, match=r"setting regions.se.slots: .* \(it is 0\); set by .*c.toml line 5$"):
