@@ -28,11 +28,9 @@ machine itself.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import functools
 import logging
-import re
 import ssl
 import threading
 import time
@@ -40,7 +38,7 @@ import zlib
 from collections.abc import Collection, Generator, Mapping
 from dataclasses import dataclass
 from http import HTTPStatus
-from urllib.parse import quote, quote_plus, unquote, urlsplit
+from urllib.parse import urlsplit
 
 import httpx
 from httpx_retries import Retry
@@ -48,6 +46,7 @@ from httpx_retries import Retry
 from carbonq import __version__
 from carbonq.errors import SignalUnavailable
 from carbonq.grid.replies import Json, parse_json, said, shown
+from carbonq.grid.secrets import check_headers, hidden_in
 
 logger = logging.getLogger(__name__)
 
@@ -64,11 +63,7 @@ DEFAULT_RETRY = Retry(
 #: A provider that asks for more than this is asked again after this.
 MAX_RETRY_AFTER_S = 3600.0
 
-#: What may stand in a header: printable ASCII, no space at either end.
-_HEADER_VALUE = re.compile(r"[!-~]([ -~]*[!-~])?|")
-
 _LOOPBACK = ("127.", "localhost", "::1")
-_OPEN_HEADERS = frozenset({"accept", "accept-encoding", "accept-language", "content-type", "user-agent"})
 
 
 class Refused(SignalUnavailable):
@@ -178,7 +173,7 @@ class Http:
     ) -> _Reply:
         url = path if "://" in path else self.base_url + path
         what = f"{self.provider}: {_address(url)}"
-        _check_headers(what, headers)
+        check_headers(what, headers)
         deadline = time.monotonic() + self.budget_s
         self._hold(what, deadline)
         if not self._turns.acquire(timeout=self.budget_s):
@@ -194,17 +189,8 @@ class Http:
             self._turns.release()
         if reply.status // 100 == 2:
             return reply
-        hidden = {value for name, value in headers.items() if name.lower() not in _OPEN_HEADERS} | set(basic or ())
-        hidden |= {word for value in list(hidden) for word in value.split()}
-        hidden |= {params[name] for name in secrets if name in params}
-        login = urlsplit(url).netloc.rpartition("@")[0]
-        hidden |= {login, *login.split(":")}
-        # As they may come back: in an address, and as the header that a login makes.
-        hidden |= {quote(one, safe="") for one in hidden} | {quote_plus(one) for one in hidden}
-        logins = [":".join(basic)] if basic else []
-        logins += [unquote(login)] if login else []
-        hidden |= {base64.b64encode(one.encode()).decode() for one in logins}
-        raise _refusal(reply, hidden)
+        parameters = [params[name] for name in secrets if name in params]
+        raise _refusal(reply, hidden_in(url, headers, basic, parameters))
 
     def _patiently(self, call: _Call) -> _Reply:
         """Repeat a call as the schedule allows; return the last answer, whatever its status."""
@@ -367,16 +353,6 @@ def _refusal(reply: _Reply, hidden: Collection[str]) -> Refused:
         phrase = ""
     message = f"{reply.what} answered {reply.status}{phrase}{': ' if words else ', without a word'}{words}"
     return Refused(message, status=reply.status, said=words, body=body, retry_after_s=max(5.0, reply.retry_after_s))
-
-
-def _check_headers(what: str, headers: Mapping[str, str]) -> None:
-    """Refuse what no header may hold before it is sent: the client's own message would show the value."""
-    for name, value in headers.items():
-        if not _HEADER_VALUE.fullmatch(value):
-            raise SignalUnavailable(
-                f"{what} is not asked: the header {shown(name)} holds a line break, a space at an end, or a character "
-                "outside ASCII; is its secret copied whole and without its line end?"
-            )
 
 
 @functools.cache
