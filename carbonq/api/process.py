@@ -17,6 +17,7 @@ from carbonq.api.dispatcher import Dispatcher
 from carbonq.api.nudger import Nudger
 from carbonq.config import Settings
 from carbonq.errors import ConfigError
+from carbonq.services import blob_place
 from carbonq.store import keys
 from carbonq.tickets import Tickets
 
@@ -105,6 +106,7 @@ def main(settings: Settings) -> None:
     """
     telemetry.set_up_logging(settings.log_level)
     runtime = wiring.open_runtime(settings, pool_size=_POOL_SIZE)
+    blob_place.check_at_start(runtime.db, runtime.blobs, may_refuse=False)
     check_exposure(settings.host, has_shared_key=has_shared_key(runtime))
     tickets = wiring.make_tickets(settings)
     listener = listen(settings.host, settings.port)

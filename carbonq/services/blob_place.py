@@ -40,9 +40,10 @@ def elsewhere(db: Database, blobs: BlobStore) -> str | None:
     )
 
 
-def check_at_start(db: Database, blobs: BlobStore) -> None:
+def check_at_start(db: Database, blobs: BlobStore, *, may_refuse: bool = True) -> None:
     """Raise ConfigError where a process of a fleet would work on the wrong place; a store that is away is logged.
 
+    The API only logs (``may_refuse`` false): where all blobs are lost, the new job that ends the alarm must come in.
     On SQLite all processes share one host and its folder, so there is nothing to compare.
     """
     if db.is_sqlite:
@@ -52,5 +53,7 @@ def check_at_start(db: Database, blobs: BlobStore) -> None:
     except StoreUnavailable as error:
         logger.warning("cannot tell yet whether the blobs are those of the installation: %s", error)
         return
-    if wrong is not None:
+    if wrong is not None and may_refuse:
         raise ConfigError(wrong)
+    if wrong is not None:
+        logger.error("%s", wrong)

@@ -89,13 +89,15 @@ def test_control_in_the_wrong_place_leaves_the_job_to_another(
 
 
 def test_a_process_of_a_fleet_does_not_start_in_the_wrong_place(
-    postgresql: Database, tmp_path: Path, unmounted: FolderStore
+    postgresql: Database, tmp_path: Path, unmounted: FolderStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     blob_place.check_at_start(postgresql, unmounted)  # no job to tell by
     world = World(postgresql, tmp_path)
     first, _ = world.submit(1)
     with pytest.raises(ConfigError, match=rf"{unmounted.name} holds the input of none.*{first.input_blob}.*_BLOB_URL"):
         blob_place.check_at_start(postgresql, unmounted)
+    blob_place.check_at_start(postgresql, unmounted, may_refuse=False)
+    assert "holds the input of none of the newest jobs" in caplog.text
     blob_place.check_at_start(postgresql, world.blobs)
     newest, _ = world.submit(1)
     world.blobs.delete(newest.input_blob)
