@@ -101,9 +101,11 @@ def summary(job: Json) -> list[str]:
 
 
 def carbon_line(carbon: Json) -> str:
-    """Say a job's energy, emission and saving, each with how it is known."""
-    return (
+    """Say a job's energy, emission and saving, and its inventory where there is one: the two books stay apart."""
+    line = (
         f"energy {energy(carbon['energy_uj'])}, emission {grams(carbon.get('emission_g'))}, "
         f"saved {grams(carbon.get('saved_g'))} against running at once at home "
         f"({grams(carbon.get('baseline_g'))} at the same energy)"
     )
+    inventory = carbon.get("inventory_g")
+    return line if inventory is None else f"{line}; inventory {grams(inventory)} by average rates"

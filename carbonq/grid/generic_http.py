@@ -193,6 +193,10 @@ class HttpSource:
         if self._url is None or not self._may_settle or self._is_estimated:
             why = "it has no url of observations" if self._url is None else "its settings say so"
             notes.append(SourceNote(NoteLevel.WARN, f"entries do not settle by {self._name}: {why}"))
+        missing = sum(value is None for value in found.values) if found else 0
+        if found and 2 * missing > len(found.values):
+            text = f"{missing} of the {len(found.values)} steps of its forecast have no value; is step_s right?"
+            notes.append(SourceNote(NoteLevel.WARN, text))
         scale = scale_note(found.values if found else [one.g_per_kwh for one in seen])
         return [*notes, scale] if scale else notes
 

@@ -222,6 +222,16 @@ def test_values_like_an_index_are_warned_of(grid: Provider) -> None:
     assert "all 14 values lie within 0 and 100" in notes[-1].text
 
 
+def test_rows_further_apart_than_the_stated_step_are_warned_of(grid: Provider) -> None:
+    rows = [{"at": f"2025-05-01T{10 + i}:00:00Z", "data": {"co2": 200 + i}} for i in range(4)]
+    grid.on("/next", json_answer({"rows": rows}))
+    notes = source(grid, url=None, unit="g/kWh", step_s=300).check("no rth", NOW)
+    assert "33 of the 37 steps of its forecast have no value; is step_s right?" in [note.text for note in notes]
+    assert not [
+        note for note in source(grid, url=None, unit="g/kWh", step_s=3600).check("no rth", NOW) if "step_s" in note.text
+    ]
+
+
 def test_conversions_are_exact(grid: Provider) -> None:
     found = source(grid, unit="lb/MWh").observations("no rth", NOW - timedelta(hours=2), NOW, NOW)
     assert found[0].g_per_kwh == Decimal("0.412") * Decimal("0.45359237")

@@ -196,6 +196,7 @@ def test_hourly_values_stay_hourly() -> None:
         (rows("1", "2"), 3600, "2025-05-01T10:05:00.000000Z is no multiple of 3600 s"),
         (rows("1", start=T + timedelta(seconds=1)), 300, "is not the start of a 5-minute window"),
         (rows("1"), 60, "a step of 60 s is no whole number of windows"),
+        (rows("1"), 86_700, "a step of 86700 s is longer than a day"),
         (rows("1"), 0, "a step of 0 s"),
         (rows("1", "2", step=timedelta(days=400)), 300, "runs from 2025-05-01.* to 2026-06-05"),
         (rows("10001"), 300, "10001 g/kWh at .* is 10001 g/kWh, more than any grid's 10,000; is the unit right"),

@@ -11,6 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 from carbonq.cli import connect, jobs, submit
+from carbonq.cli.results import carbon_line
 from carbonq.client import Client
 from carbonq.errors import InvalidRequest
 
@@ -107,6 +108,14 @@ def test_waiting_writes_the_results(server: Server, documents: Path, tmp_path: P
     assert "energy 2 J" in result.stderr
     assert "saved 50 mgCO2e against running at once at home (150 mgCO2e at the same energy)" in result.stderr
     assert not list(tmp_path.glob("*.part"))
+
+
+@pytest.mark.parametrize(
+    ("inventory_g", "end"), [(None, "at the same energy)"), ("0", "; inventory 0 ngCO2e by average rates")]
+)
+def test_the_inventory_is_said_where_there_is_one(inventory_g: str | None, end: str) -> None:
+    line = carbon_line({"energy_uj": 2_000_000, "emission_g": None, "inventory_g": inventory_g})
+    assert line.startswith("energy 2 J, emission unknown, saved unknown") and line.endswith(end)
 
 
 def test_a_failed_item_means_exit_status_one(server: Server, documents: Path, tmp_path: Path, run: Run) -> None:
