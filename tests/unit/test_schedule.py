@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 
 import pytest
 from amqp.exceptions import ConnectionForced
@@ -58,3 +60,28 @@ def test_a_broker_that_goes_away_costs_one_line_and_is_found_again(
     assert sent == [None] * 5  # from the pool, never a connection that may be dead
     assert [record.exc_info for record in caplog.records] == [None, None]
     assert ["no ticks" in caplog.text, "answers again" in caplog.text] == [True, True]
+
+
+#: A beat in the middle of its talk with a broker that never answers.
+_TALKING = """
+import signal, socket, sys
+from carbonq import rooms
+process = rooms.load("beat", "process")
+process.END_S = 0.2
+class Service:
+    def stop(self, wait):
+        print("stopping", wait, flush=True)
+process.end_in_order(Service())
+one, other = socket.socketpair()
+try:
+    signal.raise_signal(signal.SIGTERM)
+    one.recv(1)
+finally:
+    print("interrupted", flush=True)
+"""
+
+
+def test_a_stop_signal_interrupts_no_talk_with_the_broker_and_ends_one_that_lasts() -> None:
+    command = [sys.executable, "-c", _TALKING]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (0, "stopping False\n"), done.stderr
