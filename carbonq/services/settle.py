@@ -48,7 +48,8 @@ def settle(
     when = _When(now, settle_after_s)
     appended = 0
     with db.read() as tx:
-        pairs = ledger.awaited_pairs(tx)
+        # A book without a source waits for ever; its windows, more each day, are not walked through again and again.
+        pairs = [pair for pair in ledger.awaited_pairs(tx) if rates.is_observed(tx, *pair)]
     for signal, zone in pairs:
         after: datetime | None = None
         while appended < limit:

@@ -57,6 +57,12 @@ def observed(tx: Tx, zones: Collection[str], span: Span, signal: Signal | None =
     return [_observed_rate(row) for row in newest.values() if row.window_at + _step(row) > span.start]
 
 
+def is_observed(tx: Tx, signal: Signal, zone: str) -> bool:
+    """Say whether any rate of a zone and signal was ever observed."""
+    mine = (observations.c.zone == zone, observations.c.signal == signal.value)
+    return tx.execute(select(observations.c.zone).where(*mine).limit(1)).first() is not None
+
+
 def _step(row: Row[Any]) -> timedelta:
     return timedelta(seconds=row.step_s)
 

@@ -237,3 +237,22 @@ def test_the_preferred_source_settles_before_the_fallback(database: Database) ->
     observe(database, "Z-AWAY", W0, "111")
     assert run(database, OVER + timedelta(days=3)) == 5
     assert {line["moer_source"] for line in lines(database)} == {"test"}
+
+
+def test_a_book_that_no_source_feeds_is_not_walked_through(
+    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(sqlite_database)
+    store(sqlite_database, book())
+    observe(sqlite_database, "Z-AWAY", W0, "100")
+    walked: list[tuple[Signal, str]] = []
+    real = ledger.awaited_windows
+
+    def note(tx, signal, zone, **options):
+        walked.append((signal, zone))
+        return real(tx, signal, zone, **options)
+
+    monkeypatch.setattr(ledger, "awaited_windows", note)
+    assert run(sqlite_database) == 5
+    assert set(walked) == {(Signal.MOER, "Z-AWAY")}
+    assert waiting(sqlite_database) > 0  # what may still come is waited for all the same
