@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import signal
 import sys
 from enum import StrEnum
+from types import FrameType
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -75,9 +78,17 @@ def _end_in_order() -> None:
     """Make SIGTERM end the process with status 0 from its first moment on.
 
     The servers put handlers of their own in place later. Without this, SIGTERM does nothing to a container's first
-    process while it starts, and uvicorn ends by the signal that it has handled.
+    process while it starts, and uvicorn ends by the signal that it has handled. Nothing is raised: where the signal
+    falls into C code, that swallows SystemExit or turns it into another error. So early there is nothing to put away.
     """
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
+    signal.signal(signal.SIGTERM, _leave)
+
+
+def _leave(_number: int, _frame: FrameType | None) -> None:
+    with contextlib.suppress(Exception):  # a stream that is being written to just now
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(0)
 
 
 def _with_gpus(settings: Settings, region: str, text: str) -> Settings:

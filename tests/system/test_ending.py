@@ -39,3 +39,21 @@ def test_a_process_that_waits_for_the_broker_ends_at_once(words: tuple[str, ...]
     finally:
         process.kill()
         process.wait(10)
+
+
+#: The signal falls where Python and C code swallow what is raised.
+_SWALLOWS = """
+import signal
+from carbonq.cli import worker
+worker._end_in_order()
+class Dying:
+    def __del__(self):
+        signal.raise_signal(signal.SIGTERM)
+Dying()
+print("it goes on")
+"""
+
+
+def test_a_stop_signal_that_falls_into_c_code_is_not_lost() -> None:
+    done = subprocess.run([sys.executable, "-c", _SWALLOWS], capture_output=True, text=True, timeout=30, check=False)
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
