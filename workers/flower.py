@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
-import sys
 from typing import Any
 
 from tornado.ioloop import PeriodicCallback
@@ -49,10 +47,9 @@ def main(settings: Settings) -> None:
         options=options,
         **tornado_settings,
     )
-    signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(0))
     server.start_http_server()
     PeriodicCallback(server.update_workers, _ASK_MS).start()
     try:
         server.start()
-    except (KeyboardInterrupt, SystemExit):
+    except KeyboardInterrupt:  # SIGTERM ends the process at once: it keeps nothing
         server.stop()
