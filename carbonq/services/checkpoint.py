@@ -16,6 +16,7 @@ from carbonq.booking import Booking, EngineBatch, WorkItem
 from carbonq.engines.protocol import EngineResult
 from carbonq.errors import CarbonqError
 from carbonq.model import AttemptOutcome, Claim, Item, ItemState, Signal, WorkClass
+from carbonq.ratebook import Row
 from carbonq.services import burnt as burnt_rows
 from carbonq.services.burnt import Burnt
 from carbonq.services.site import Site
@@ -90,6 +91,11 @@ class Checkpoint:
     def batch_ids(self) -> list[str]:
         """The engine batches whose energy this books."""
         return [one.engine_batch_id for one in self.burnt]
+
+    @property
+    def first_entries(self) -> list[Row]:
+        """One entry of each of its bookings; they are stored together or not at all."""
+        return [booked.entries[0] for booked in self.bookings if booked.entries]
 
 
 class Writer:

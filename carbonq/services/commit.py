@@ -128,7 +128,7 @@ def _apply(site: Site, made: Checkpoint, pending: Mapping[str, Any] | None) -> b
             return checkpoint.apply(tx, made, lease_s=site.limits.lease_s, pending=pending)
     except (LeaseLost, Overtaken):
         with site.db.read() as tx:
-            if not ledger_rows.has_any_batch(tx, made.batch_ids):
+            if not ledger_rows.is_any_stored(tx, made.first_entries):
                 raise
         return made.final is not None
 
@@ -216,8 +216,10 @@ def replay(site: Site, record: Mapping[str, Any]) -> bool:
     """
     if record["kind"] == "refused":
         burnt = burnt_rows.from_json(record)
+        refused = Refused(record["chunk_id"], record["token"], record["attempt"], burnt)
         with site.db.write() as tx:
-            _book_refused(tx, site, Refused(record["chunk_id"], record["token"], record["attempt"], burnt))
+            if not _book_refused(tx, site, refused):
+                leases.end_attempt(tx, refused.chunk_id, refused.token, AttemptOutcome.FENCED, now=site.clock.now())
         return True
     if record["kind"] != "checkpoint":
         raise ValueError(f"spooled record of kind {record['kind']!r}")

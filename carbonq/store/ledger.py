@@ -39,10 +39,15 @@ def insert_bookings(tx: Tx, bookings: Sequence[Booking]) -> None:
     _insert(tx, unsettled, [row for booking in bookings for row in booking.awaited])
 
 
-def has_any_batch(tx: Tx, engine_batch_ids: Sequence[str]) -> bool:
-    """Say whether any of these engine batches is stored."""
-    found = select(engine_batches.c.part).where(is_any_of(tx, engine_batches.c.engine_batch_id, engine_batch_ids))
-    return tx.execute(found.limit(1)).first() is not None
+def is_any_stored(tx: Tx, own: Sequence[Row]) -> bool:
+    """Say whether any of these first revisions is stored as this recorder made it.
+
+    Ids of entries come from their engine batch: what the reaper booked of the same one has the same id.
+    """
+    mine = {(row["entry_id"], row["recorded_by"]) for row in own}
+    is_one = is_any_of(tx, entries.c.entry_id, sorted({entry_id for entry_id, _ in mine}))
+    found = select(entries.c.entry_id, entries.c.recorded_by).where(is_one, entries.c.revision == 1)
+    return any((row.entry_id, row.recorded_by) in mine for row in tx.execute(found))
 
 
 def append_revisions(tx: Tx, new_rates: Sequence[Row], revisions: Sequence[Row]) -> None:

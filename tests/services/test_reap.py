@@ -10,7 +10,7 @@ import pytest
 from carbonq import retry
 from carbonq.clock import ClockKind
 from carbonq.model import ChunkState, Claim
-from carbonq.services import burnt
+from carbonq.services import burnt, commit, heartbeat
 from carbonq.services.burnt import Burnt
 from carbonq.services.reap import reap
 from carbonq.services.run import Result, run_chunk
@@ -101,3 +101,16 @@ def test_an_item_that_kills_its_workers_is_found_and_fails_alone(bench: Bench) -
     assert (failed.custom_id, failed.error_code) == ("c5", retry.ATTEMPTS_EXHAUSTED)
     assert bench.get_job(job_id).items_failed == 1
     assert all(row.state == "done" for row in bench.rows(chunks))
+
+
+def test_a_worker_that_comes_back_by_its_spool_is_fenced_too(bench: Bench) -> None:
+    chunk_id = bench.chunk(bench.job(1))
+    claim = lose(bench, chunk_id, burnt_uj=700)
+    (row,) = bench.rows(attempts)
+    refused = commit.Refused(chunk_id, claim.token, 1, burnt.from_json(row.pending))
+    assert run(bench) == 1
+    assert bench.rows(attempts)[0].outcome == "lost"
+    commit.spool_refused(bench.site, refused)  # it woke while the database was away
+    assert heartbeat.replay_spool(bench.site) == 1
+    assert bench.rows(attempts)[0].outcome == "fenced"
+    assert bench.energy_uj("wasted") == 700 == bench.energy_uj()

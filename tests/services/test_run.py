@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from sqlalchemy import update
 from carbonq.engines.protocol import EngineRequest
 from carbonq.errors import EngineError, StoreUnavailable
 from carbonq.model import ChunkState, JobState, RegionState
-from carbonq.services import heartbeat
+from carbonq.services import burnt, heartbeat
 from carbonq.services.attempt import Attempt
 from carbonq.services.run import Result, run_chunk
 from carbonq.services.site import Limits
@@ -368,6 +369,35 @@ def test_a_spooled_checkpoint_that_comes_too_late_is_refused(sqlite_database: Da
     bench.check_shares()
     assert bench.energy_uj("wasted") == burnt
     assert bench.energy_uj("item") == again
+    away.dispose()
+
+
+def test_a_refused_checkpoint_is_not_taken_for_stored_because_the_reaper_booked_its_report(
+    sqlite_database: Database, tmp_path: Path
+) -> None:
+    bench = Bench(sqlite_database, tmp_path)
+    away = _Away(sqlite_database.url)
+    job_id, chunk_id, site = _spooled(bench, away)
+    spent = bench.meter.uj
+    # What the last renewal reported: the first half of the engine batch that the spooled checkpoint holds whole.
+    record = next(record for _, record in site.spool.records() if record["kind"] == "checkpoint")
+    (whole,) = burnt.from_json(record["burnt"])
+    (part,) = whole.parts
+    halves = {name: value // 2 for name in ("gpu_uj", "cpu_uj", "dram_uj") if (value := getattr(part, name))}
+    half = replace(whole, parts=(replace(part, **halves),), is_over=False)
+    with sqlite_database.write() as tx:
+        leases.report(tx, chunk_id, record["token"], burnt.to_json([half]))
+    bench.silence(chunk_id)
+    _reap(bench)
+    assert 0 < bench.energy_uj("wasted") < spent
+    bench.dispatch(chunk_id)
+    assert run_chunk(bench.site, chunk_id, GO) is Result.DONE
+    away.is_away = False
+    heartbeat.replay_spool(site)
+    bench.check_once(job_id)
+    assert bench.energy_uj("wasted") == spent
+    assert bench.energy_uj() == bench.meter.uj
+    assert [row.outcome for row in bench.rows(attempts)] == ["fenced", "committed"]
     away.dispose()
 
 
