@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -30,7 +30,6 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.engine import Dialect, Engine, make_url
-from sqlalchemy.exc import DBAPIError
 from sqlalchemy.types import TypeDecorator, TypeEngine
 
 from carbonq.units import LEDGER_CONTEXT, iso, parse_iso, plain
@@ -173,30 +172,6 @@ def insert_columns(tx: Connection, table: Table, values: Mapping[str, Sequence[A
     rows = list(zip(*values.values(), strict=True))
     if rows:
         tx.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", rows)
-
-
-def copy_rows(tx: Connection, table: Table, names: Sequence[str], rows: Iterable[Sequence[Any]]) -> bool:
-    """Insert wide rows with PostgreSQL's COPY; False, and nothing stored, when the key of one is there already.
-
-    For a statement a row, which is all that an executemany comes to, the server takes three to four times as long.
-    """
-    dbapi: Any = tx.dialect.loaded_dbapi
-    quoted = ", ".join(f'"{name}"' for name in names)
-    statement = f"COPY {table.name} ({quoted}) FROM STDIN"
-    with tx.begin_nested() as savepoint:
-        try:
-            cursor: Any = tx.connection.cursor()
-            with cursor, cursor.copy(statement) as copy:
-                for row in rows:
-                    copy.write_row(row)
-        except dbapi.errors.UniqueViolation:
-            savepoint.rollback()
-            return False
-        except (
-            dbapi.Error
-        ) as error:  # said as if SQLAlchemy had sent it, so that a database that is away is known as such
-            raise DBAPIError.instance(statement, None, error, dbapi.Error, dialect=tx.dialect) from error
-    return True
 
 
 def insert_new(tx: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> int:

@@ -15,7 +15,7 @@ from carbonq.booking import Booking
 from carbonq.model import Signal
 from carbonq.ratebook import Row
 from carbonq.store.database import Tx
-from carbonq.store.dialect import copy_rows, is_any_of
+from carbonq.store.dialect import insert_new, is_any_of
 from carbonq.store.tables import engine_batches, entries, facts, rates, regions, unsettled
 
 #: Parts of engine batches taken at once; realtime ones hold one entry each.
@@ -188,6 +188,11 @@ def _insert(tx: Tx, table: Table, rows: Sequence[Row]) -> None:
     if tx.dialect.name == "postgresql" and table in _SHARED:
         tx.execute(postgresql.insert(table).on_conflict_do_nothing(), rows)
         return
+    if tx.dialect.name == "postgresql":
+        # Whole statements, never COPY or a pipeline: there the server waits for the client inside a statement, where no
+        # timeout reaches, and a frozen worker would hold its locks on the job for as long as it is frozen.
+        insert_new(tx, table, rows)
+        return
     # The ledger's rows are wide and many: one conversion for each distinct time, and no parameter dictionaries,
     # give 1.6 times the rate of an ordinary executemany on SQLite (2,000 entries, measured in CPU time).
     names = list(rows[0])
@@ -196,10 +201,6 @@ def _insert(tx: Tx, table: Table, rows: Sequence[Row]) -> None:
         process = table.c[name].type.dialect_impl(tx.dialect).bind_processor(tx.dialect)
         if process is not None:
             columns[index] = _processed(columns[index], process)
-    if tx.dialect.name == "postgresql":
-        if not copy_rows(tx, table, names, zip(*columns, strict=True)):
-            tx.execute(postgresql.insert(table).on_conflict_do_nothing(), rows)
-        return
     marks = ", ".join("?" * len(names))
     quoted = ", ".join(f'"{name}"' for name in names)
     statement = f"INSERT INTO {table.name} ({quoted}) VALUES ({marks}) ON CONFLICT DO NOTHING"
