@@ -156,22 +156,28 @@ def batches(rows: Sequence[Mapping[str, Any]], columns: int) -> list[Sequence[Ma
     return [rows[start : start + size] for start in range(0, len(rows), size)]
 
 
-def insert_columns(tx: Connection, table: Table, values: Mapping[str, Sequence[Any]]) -> None:
-    """Insert many rows given by column, all columns equally long; for plain text and integer columns only.
+def insert_columns(
+    tx: Connection, table: Table, values: Mapping[str, Sequence[Any]], *, skip_existing: bool = False
+) -> None:
+    """Insert many rows given by column, all columns equally long, as the driver takes them (bind processors applied).
 
-    Several times faster than an ordinary multi-row insert on either database, and one statement on PostgreSQL.
+    Several times faster than an ordinary multi-row insert on either database. On PostgreSQL it is one statement and one
+    message: in COPY and in a pipelined executemany the server waits for the client inside a statement, where no timeout
+    reaches, and a frozen process would hold its locks for as long as it is frozen. ``skip_existing`` leaves rows alone
+    whose key is there.
     """
-    names = ", ".join(values)
+    quoted = ", ".join(f'"{name}"' for name in values)
+    ending = " ON CONFLICT DO NOTHING" if skip_existing else ""
     if tx.dialect.name == "postgresql":
         types = (table.c[name].type.compile(dialect=tx.dialect).replace("BIGSERIAL", "BIGINT") for name in values)
         arrays = ", ".join(f"%s::{kind}[]" for kind in types)
-        statement = f"INSERT INTO {table.name} ({names}) SELECT * FROM unnest({arrays})"
+        statement = f"INSERT INTO {table.name} ({quoted}) SELECT * FROM unnest({arrays}){ending}"
         tx.exec_driver_sql(statement, tuple(list(column) for column in values.values()))
         return
     marks = ", ".join("?" * len(values))
     rows = list(zip(*values.values(), strict=True))
     if rows:
-        tx.exec_driver_sql(f"INSERT INTO {table.name} ({names}) VALUES ({marks})", rows)
+        tx.exec_driver_sql(f"INSERT INTO {table.name} ({quoted}) VALUES ({marks}){ending}", rows)
 
 
 def insert_new(tx: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> int:

@@ -31,7 +31,7 @@ REGION: Mapping[str, Sequence[str]] = {
     "segments": ("INSERT",),
     "source_states": ("SELECT",),
     "throughputs": ("SELECT", "INSERT", "UPDATE"),
-    "unsettled": ("INSERT", "SELECT"),
+    "unsettled": ("INSERT",),
     "workers": ("SELECT", "INSERT", "UPDATE"),
 }
 

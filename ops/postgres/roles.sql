@@ -113,7 +113,7 @@ GRANT UPDATE (is_thinned) ON forecasts TO carbonq_control;
 GRANT SELECT ON rates, facts, engine_batches, entries
   TO carbonq_api, carbonq_control, carbonq_worker, carbonq_auditor;
 GRANT INSERT ON rates, facts, engine_batches, entries TO carbonq_control, carbonq_worker;
-GRANT SELECT ON unsettled TO carbonq_api, carbonq_control, carbonq_worker, carbonq_auditor;
+GRANT SELECT ON unsettled TO carbonq_api, carbonq_control, carbonq_auditor;
 GRANT INSERT ON unsettled TO carbonq_control, carbonq_worker;
 GRANT DELETE ON unsettled TO carbonq_control;
 -- What the export joins to an entry.
