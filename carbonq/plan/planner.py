@@ -10,98 +10,48 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from datetime import datetime, timedelta
-from decimal import Decimal
-from enum import StrEnum
+from datetime import datetime
 
 import numpy as np
 
 from carbonq.plan.bundles import Bundle, Piece, bundle
 from carbonq.plan.capacity import Capacity, window_starts
+from carbonq.plan.demand import Assignment, Demand, Kind, Terms
 from carbonq.plan.flow import solve
 from carbonq.plan.lanes import EPSILON_S, FloatArray, Lanes, Spot
+from carbonq.plan.needs import ChunkNeed, Plan, PlannedChunk, Reason, demand_of, plan_of
 from carbonq.plan.outlook import Outlook
 from carbonq.plan.policy import OVERRUN_SHARE
 from carbonq.units import UJ_PER_KWH, WINDOW, WINDOW_S, window_at, window_index
 
-
-class Reason(StrEnum):
-    """Why a chunk is where it is."""
-
-    CARBON = "carbon"  # the least carbon that all chunks together allow
-    DEADLINE = "deadline"  # its deadline left no choice of window
-    OVERLAY = "overlay"  # no rate was known there
-    LATE = "late"  # it cannot be in time; the earliest that could be had
-
-
-@dataclass(frozen=True, slots=True)
-class ChunkNeed:
-    """What the planner has to know of a chunk.
-
-    ``duration_s`` is grid seconds on one slot; ``guard_s`` grid seconds to keep free before the deadline where that is
-    possible; ``regions`` None means all; ``current`` is its present placement (region, window start); ``max_g`` caps
-    its grams where a deadline allows.
-    """
-
-    chunk_id: str
-    release_at: datetime
-    deadline_at: datetime
-    duration_s: float
-    energy_uj: int
-    regions: tuple[str, ...] | None
-    model: str
-    current: tuple[str, datetime] | None = None
-    max_g: Decimal | None = None
-    guard_s: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
-class PlannedChunk:
-    """Where a chunk goes; ``g_per_kwh`` and ``issued_at`` are the rate it was based on (None: unknown)."""
-
-    chunk_id: str
-    region: str
-    window_at: datetime
-    g_per_kwh: Decimal | None
-    issued_at: datetime | None
-    reason: Reason
-    lateness_s: float
-    moved: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """A plan and how far it may be from the best one.
-
-    ``objective_g`` sums the grams of all chunks with a known rate and ``lower_bound_g`` is a proven lower bound on that
-    sum for any plan; both None in an overlay. ``unplaced`` chunks may run nowhere within the horizon.
-    """
-
-    placements: tuple[PlannedChunk, ...]
-    unplaced: tuple[str, ...]
-    objective_g: float | None
-    lower_bound_g: float | None
-    is_overlay: bool
-    late: int
-
-    @property
-    def moved(self) -> int:
-        """Count the chunks that leave a placement they had."""
-        return sum(placement.moved for placement in self.placements)
-
-
-#: Lateness below this is the rounding of datetimes.
-_ROUNDING_S = 1e-5
+__all__ = ["ChunkNeed", "Plan", "PlannedChunk", "Reason", "assign", "plan"]
 
 
 def plan(
-    needs: Sequence[ChunkNeed], outlook: Outlook, capacity: Capacity, *, now: datetime, margin: float = 0.03
+    needs: Sequence[ChunkNeed],
+    outlook: Outlook,
+    capacity: Capacity,
+    *,
+    now: datetime,
+    margin: float = 0.03,
+    terms: Terms | None = None,
 ) -> Plan:
     """Return the plan of least carbon under slots, releases, deadlines (finished by) and allowed regions.
 
     As many chunks as can be are in time, whatever the carbon. A chunk with a ``current`` placement moves only for a
-    gain of more than ``margin`` of its cost. Same input, same plan.
+    gain of more than the margin of its cost (``terms`` where given, else ``margin``). Same input, same plan.
+
+    Raises ValueError when outlook and capacity are not about the same cells as ``now``.
+    """
+    terms = Terms(margin=margin) if terms is None else terms
+    demand = demand_of(needs, outlook, now)
+    return plan_of(needs, demand, assign(demand, outlook, capacity, now=now, terms=terms), outlook, now)
+
+
+def assign(
+    demand: Demand, outlook: Outlook, capacity: Capacity, *, now: datetime, terms: Terms | None = None
+) -> Assignment:
+    """Return where each chunk goes: as ``plan``, on columns.
 
     Raises ValueError when outlook and capacity are not about the same cells as ``now``.
     """
@@ -109,14 +59,13 @@ def plan(
         raise ValueError("outlook and capacity must cover the same regions and windows")
     if not outlook.first_window == capacity.first_window == window_index(now):
         raise ValueError("outlook and capacity must begin with the window that holds now")
-    return _Planner(needs, outlook, capacity, now, margin).plan()
+    return _Planner(demand, outlook, capacity, now, terms or Terms()).assign()
 
 
 class _Planner:
-    def __init__(
-        self, needs: Sequence[ChunkNeed], outlook: Outlook, capacity: Capacity, now: datetime, margin: float
-    ) -> None:
-        self.needs, self.outlook, self.capacity, self.now, self.margin = needs, outlook, capacity, now, margin
+    def __init__(self, demand: Demand, outlook: Outlook, capacity: Capacity, now: datetime, terms: Terms) -> None:
+        self.demand, self.outlook, self.capacity, self.now = demand, outlook, capacity, now
+        self.margin = terms.margin
         self.starts = window_starts(now, outlook.windows)
         self.left_s = (window_at(outlook.first_window) + WINDOW - now).total_seconds()
         self.rates = outlook.g_per_kwh * outlook.pue[:, None]
@@ -128,44 +77,38 @@ class _Planner:
         if not self.is_overlay:
             self.filled = np.where(np.isnan(self.rates), np.nanmax(self.rates), self.rates)
         self.filled = np.maximum(self.filled, 0.0)
-        self.rows = {name: row for row, name in enumerate(outlook.regions)}
-        self.pieces = [self._piece(need) for need in needs]
-        self._cleanest_rates: dict[tuple[tuple[int, ...], int], float] = {}
+        self.pieces = [self._piece(row, demand.kinds[kind]) for row, kind in enumerate(demand.kind)]
 
-    def _piece(self, need: ChunkNeed) -> Piece:
-        rows = self.rows
-        allowed = self.outlook.regions if need.regions is None else need.regions
+    def _piece(self, row: int, kind: Kind) -> Piece:
+        demand = self.demand
+        energy = min((kind.energy_uj[region] for region in kind.regions), default=0)
         max_rate = math.inf
-        if need.max_g is not None and need.energy_uj > 0:
+        if math.isfinite(kind.max_g) and energy > 0:
             # Three digits, so that the chunks of one job stay alike.
-            max_rate = float(f"{float(need.max_g) / (need.energy_uj / UJ_PER_KWH):.2e}")
-        current = None
-        if need.current is not None and not self.is_overlay and need.current[0] in rows:
-            window = window_index(need.current[1]) - self.outlook.first_window
-            current = (rows[need.current[0]], window) if 0 <= window < self.outlook.windows else None
+            max_rate = float(f"{kind.max_g / (energy / UJ_PER_KWH):.2e}")
+        has_current = demand.current[row, 1] >= 0 and not self.is_overlay
         return Piece(
-            duration_s=max(need.duration_s, 0.0),
-            energy_uj=need.energy_uj,
-            release_s=max(0.0, (need.release_at - self.now).total_seconds()),
-            due_s=(need.deadline_at - self.now).total_seconds() - need.guard_s,
-            regions=tuple(sorted(rows[name] for name in allowed if name in rows)),
+            duration_s=float(demand.duration_s[row]),
+            energy_uj=energy,
+            release_s=max(0.0, float(demand.release_s[row])),
+            due_s=float(demand.due_s[row]),
+            regions=kind.regions,
             max_rate=max_rate,
-            current=current,
+            current=(int(demand.current[row, 0]), int(demand.current[row, 1])) if has_current else None,
         )
 
-    def plan(self) -> Plan:
+    def assign(self) -> Assignment:
         best = self._attempt(is_tight=False)
         for attempt in (lambda: self._attempt(is_tight=True), self._serial):
             if not best.late and not best.unplaced:
                 break
-            other = attempt()
-            best = min(best, other, key=_badness)
+            best = min(best, attempt(), key=lambda made: (made.late + made.unplaced, made.unplaced, made.objective))
         return best
 
     def _lanes(self) -> Lanes:
         return Lanes(self.capacity.slots, self.starts, self.left_s)
 
-    def _attempt(self, *, is_tight: bool) -> Plan:
+    def _attempt(self, *, is_tight: bool) -> Assignment:
         """Long chunks one by one, then the flow, then what cannot be in time as early as can be."""
         lanes = self._lanes()
         spots: dict[int, Spot] = {}
@@ -193,7 +136,7 @@ class _Planner:
         is_exact = not long and not rest and all(len(one.members) == 1 for one in bundles)
         return self._finish(spots, solution.bound_g if is_exact else None)
 
-    def _serial(self) -> Plan:
+    def _serial(self) -> Assignment:
         """Earliest latest start first, each as early as can be."""
         lanes = self._lanes()
         spots: dict[int, Spot] = {}
@@ -237,63 +180,24 @@ class _Planner:
         means: FloatArray = np.lib.stride_tricks.sliding_window_view(padded, cells, axis=1).mean(axis=2)
         return means
 
-    def _finish(self, spots: dict[int, Spot], bound_g: float | None) -> Plan:
-        placements: list[PlannedChunk] = []
+    def _finish(self, spots: dict[int, Spot], bound_g: float | None) -> Assignment:
+        n = len(self.pieces)
+        region, window = np.full(n, -1, dtype=np.int64), np.full(n, -1, dtype=np.int64)
+        start_s, late_s = np.full(n, np.nan), np.zeros(n)
         objective = bound = 0.0
-        late = 0
-        for position in sorted(spots):
-            need, piece, spot = self.needs[position], self.pieces[position], spots[position]
-            region, window_at_ = self.outlook.regions[spot.region], self.outlook.window_at(spot.window)
-            rate = self.outlook.rate(spot.region, spot.window)
-            end_at = self.now + timedelta(seconds=spot.start_s + piece.duration_s)
-            lateness = max(0.0, (end_at - need.deadline_at).total_seconds())
-            lateness = 0.0 if lateness < _ROUNDING_S else lateness
-            late += lateness > 0
-            if rate is not None:
-                kwh = need.energy_uj / UJ_PER_KWH
-                objective += kwh * float(self.rates[spot.region, spot.window])
-                bound += kwh * self._cleanest(piece)
-            placements.append(
-                PlannedChunk(
-                    chunk_id=need.chunk_id,
-                    region=region,
-                    window_at=window_at_,
-                    g_per_kwh=rate,
-                    issued_at=None if rate is None else self.outlook.issued_at[spot.region],
-                    reason=self._reason(piece, spot, lateness, is_known=rate is not None),
-                    lateness_s=lateness,
-                    moved=need.current is not None and need.current != (region, window_at_),
-                )
-            )
-        best = bound if bound_g is None else max(bound, bound_g)
-        return Plan(
-            placements=tuple(placements),
-            unplaced=tuple(need.chunk_id for i, need in enumerate(self.needs) if i not in spots),
-            objective_g=None if self.is_overlay else objective,
-            lower_bound_g=None if self.is_overlay else min(best, objective),
-            is_overlay=self.is_overlay,
-            late=late,
-        )
-
-    def _cleanest(self, piece: Piece) -> float:
-        """Return the lowest known rate in any of a piece's regions after its release: no plan can do better."""
-        key = (piece.regions, int(np.searchsorted(self.starts, piece.release_s - EPSILON_S)))
-        if key not in self._cleanest_rates:
-            known = self.rates[list(piece.regions), key[1] :]
-            known = known[~np.isnan(known)]
-            self._cleanest_rates[key] = float(known.min()) if known.size else 0.0
-        return self._cleanest_rates[key]
-
-    def _reason(self, piece: Piece, spot: Spot, lateness: float, *, is_known: bool) -> Reason:
-        if lateness > 0:
-            return Reason.LATE
-        if not is_known:
-            return Reason.OVERLAY
-        first = np.searchsorted(self.starts, piece.release_s - EPSILON_S)
-        last = np.searchsorted(self.starts, piece.latest_s + EPSILON_S, side="right")
-        return Reason.CARBON if last - first > 1 else Reason.DEADLINE
-
-
-def _badness(plan: Plan) -> tuple[int, int, float]:
-    """Rank plans: first as much as possible in time, then as little as possible left out, then the grams."""
-    return plan.late + len(plan.unplaced), len(plan.unplaced), plan.objective_g or 0.0
+        for position, spot in spots.items():
+            piece = self.pieces[position]
+            kind = self.demand.kinds[self.demand.kind[position]]
+            region[position], window[position], start_s[position] = spot.region, spot.window, spot.start_s
+            late_s[position] = max(0.0, spot.start_s + piece.duration_s - piece.due_s)
+            kwh = np.array(kind.energy_uj)[:, None] / UJ_PER_KWH
+            costs = kwh * self.filled + np.array(kind.extra_g)[:, None]
+            objective += float(costs[spot.region, spot.window])
+            first = int(np.searchsorted(self.starts, piece.release_s - EPSILON_S))
+            bound += float(costs[list(piece.regions), first:].min())
+        late_s[late_s < 1e-5] = 0.0
+        best = min(objective, bound if bound_g is None else max(bound, bound_g))
+        gap = (objective - best) / objective if objective > 0 else 0.0
+        if self.is_overlay:
+            objective = best = gap = math.nan
+        return Assignment(region, window, start_s, late_s, objective, best, gap)
