@@ -45,7 +45,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class _Input:
+class Input:
     """What one pass over the input found."""
 
     items: Sequence[NewItem]
@@ -81,7 +81,7 @@ def submit(
             return first, False
         now = clock.now()
         model = check_meaning(request, models, regions, now)
-        found = _read(staged, request, model, limits)
+        found = read_input(staged, request, model, limits)
         _check_feasible(request, model, regions, found, clock=clock, limits=limits, throughputs=throughputs)
         job = _new_job(request, staged.size, found, now, home_region)
         return _store(db, blobs, staged, job=job, request=request, new_items=found.items, fingerprint=fingerprint)
@@ -201,7 +201,8 @@ def _first_of(tx: Tx, request: NewJob, fingerprint: str | None) -> Job | None:
     return job
 
 
-def _read(staged: Staged, request: NewJob, model: Model, limits: Limits) -> _Input:
+def read_input(staged: Staged, request: NewJob, model: Model, limits: Limits) -> Input:
+    """Read and check every line of a staged input. Raises InvalidRequest naming the line."""
     if staged.size > limits.max_input_bytes:
         raise InvalidRequest(
             f"the input has {staged.size:,} bytes; the limit is {limits.max_input_bytes:,}: "
@@ -233,7 +234,7 @@ def _read(staged: Staged, request: NewJob, model: Model, limits: Limits) -> _Inp
             longest = max(longest, total)
     if not found:
         raise jsonl.empty_input()
-    return _Input(found, tokens_of_all, longest)
+    return Input(found, tokens_of_all, longest)
 
 
 def _too_long(number: int, tokens: int, model: Model) -> InvalidRequest:
@@ -251,7 +252,7 @@ def _check_feasible(
     request: NewJob,
     model: Model,
     regions: Sequence[Region],
-    found: _Input,
+    found: Input,
     *,
     clock: Clock,
     limits: Limits,
@@ -292,7 +293,7 @@ def _span(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def _new_job(request: NewJob, size: int, found: _Input, now: datetime, home_region: str) -> Job:
+def _new_job(request: NewJob, size: int, found: Input, now: datetime, home_region: str) -> Job:
     job_id = ids.new("job")
     return Job(
         job_id=job_id,

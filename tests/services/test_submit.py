@@ -227,14 +227,14 @@ def test_the_same_request_twice_at_once_makes_one_job(
 ) -> None:
     world = World(database, tmp_path)
     both = threading.Barrier(2, timeout=20)
-    real = submit._read
+    real = submit.read_input
 
     def read(*arguments: Any) -> Any:
         found = real(*arguments)
         both.wait()  # neither has seen the other's job by now
         return found
 
-    monkeypatch.setattr(submit, "_read", read)
+    monkeypatch.setattr(submit, "read_input", read)
     outcomes: list[tuple[str, bool]] = []
 
     def run() -> None:
