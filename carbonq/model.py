@@ -402,10 +402,14 @@ class Worker:
 
 @dataclass(frozen=True, slots=True)
 class Throughput:
-    """What one slot of a hardware was measured to do with a model."""
+    """What one slot of a hardware was measured to do with a model.
+
+    ``overrun`` is the ratio of actual to foretold duration that 95 % of the chunks stayed below; None: not known yet.
+    """
 
     model: str
     hardware: str
     tokens_per_s: float
     uj_per_token: int
     samples: int
+    overrun: float | None = None

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
-from carbonq.model import Region, RegionState
+from carbonq.model import Region, RegionState, Throughput
 from carbonq.units import WINDOW_S
 
 #: A lane may still be busy for this share of a window when the next chunk is planned into it.
@@ -17,25 +17,41 @@ START_DELAY_S = 2.0
 #: Machine seconds between one chunk's end and the next one's start on a slot: commit, nudge, dispatch, claim.
 TURNOVER_S = 0.5
 
-#: How far estimates of a chunk's duration are trusted: this share on top is kept free before the deadline.
+#: How far estimates of a chunk's duration are trusted before anything was learned: this share on top is kept free
+#: before the deadline. Afterwards it is what ``store/throughputs.py`` learned of (model, hardware).
 DURATION_MARGIN = 0.25
 
 
-def guard_s(est_duration_s: float, factor: float) -> float:
+def duration_margin(model: str, hardware: Iterable[str], learned: Mapping[tuple[str, str], Throughput]) -> float:
+    """Return the share of an estimated duration to keep free on top: the largest of the hardware that may run it.
+
+    Where nothing was learned of a hardware, or there is none, that is ``DURATION_MARGIN``.
+    """
+    margins: list[float] = []
+    for name in set(hardware):
+        seen = learned.get((model, name))
+        margins.append(DURATION_MARGIN if seen is None or seen.overrun is None else seen.overrun - 1.0)
+    return max(margins, default=DURATION_MARGIN)
+
+
+def guard_s(est_duration_s: float, factor: float, margin: float = DURATION_MARGIN) -> float:
     """Return the grid seconds a plan keeps free before a deadline, for delays, overruns and wrong estimates.
 
-    ``est_duration_s`` is machine seconds; ``factor`` is grid seconds for each machine second.
+    ``est_duration_s`` is machine seconds; ``factor`` is grid seconds for each machine second; ``margin`` the share of
+    the duration that estimates err by.
     """
-    return factor * (START_DELAY_S + DURATION_MARGIN * est_duration_s) + OVERRUN_SHARE * WINDOW_S
+    return factor * (START_DELAY_S + margin * est_duration_s) + OVERRUN_SHARE * WINDOW_S
 
 
-def latest_safe_start(deadline_at: datetime, est_duration_s: float, factor: float) -> datetime:
+def latest_safe_start(
+    deadline_at: datetime, est_duration_s: float, factor: float, margin: float = DURATION_MARGIN
+) -> datetime:
     """Return the last grid time at which a chunk may start and still be finished by its deadline.
 
-    ``est_duration_s`` is machine seconds on one slot. From this time on the dispatcher starts the chunk whatever the
-    plan says.
+    ``est_duration_s`` is machine seconds on one slot; ``margin`` as for ``guard_s``. From this time on the dispatcher
+    starts the chunk whatever the plan says.
     """
-    return deadline_at - timedelta(seconds=est_duration_s * factor + guard_s(est_duration_s, factor))
+    return deadline_at - timedelta(seconds=est_duration_s * factor + guard_s(est_duration_s, factor, margin))
 
 
 def is_open(region: Region) -> bool:

@@ -277,7 +277,8 @@ def apply(tx: Tx, made: Checkpoint, *, lease_s: float, pending: Mapping[str, Any
     ledger_rows.insert_bookings(tx, made.bookings)
     if made.learned is not None:
         one = made.learned
-        throughputs.learn(tx, one.model, one.hardware, one.tokens, one.seconds, one.uj)
+        is_whole = made.final is not None and made.final.action == "finish"
+        throughputs.learn(tx, one.model, one.hardware, one.tokens, one.seconds, one.uj, is_whole=is_whole)
     events.append_many(tx, [_event(made, job_id, count) for job_id, count in counts.items()])
     leases.report(tx, made.chunk_id, made.token, pending)
     return made.final is not None and _end(tx, made, made.final)

@@ -113,6 +113,11 @@ def _chunk_group(db: Database, group: _Group, rules: _Rules, *, may_wait: bool) 
         max(lane.uj_per_token for lane in lanes),
         is_learned=all(lane.is_learned for lane in lanes),
     )
+    margin = policy.duration_margin(
+        model.name,
+        [region.hardware for region in estimate.allowed_regions(rules.regions, group.kind.regions, model.name)],
+        rules.learned,
+    )
     left_s = (min(job.deadline_at for job in group.jobs) - rules.now).total_seconds()
     guard_s = policy.guard_s(0.0, rules.factor)
     longest_s = chunking.budget_s(left_s, guard_s, chunk_fill=rules.chunk_fill, factor=rules.factor)
@@ -122,7 +127,7 @@ def _chunk_group(db: Database, group: _Group, rules: _Rules, *, may_wait: bool) 
     if may_wait and not is_full and not is_urgent:
         return 0
     cuts = chunking.cut(pieces, max_tokens=max_tokens, max_items=rules.max_chunk_items)
-    drafts = [_draft(cut, by_id, group.kind, lane, rules.factor) for cut in cuts]
+    drafts = [_draft(cut, by_id, group.kind, lane, factor=rules.factor, margin=margin) for cut in cuts]
     drafts.sort(key=lambda draft: draft.release_at)  # the baseline serves first who came first
     try:
         with db.write() as tx:
@@ -142,7 +147,13 @@ def _insert(tx: Tx, group: _Group, drafts: Sequence[NewChunk], model: Model, rul
 
 
 def _draft(
-    pieces: Sequence[Piece], by_id: Mapping[str, Job], kind: Kind, lane: estimate.Speed, factor: float
+    pieces: Sequence[Piece],
+    by_id: Mapping[str, Job],
+    kind: Kind,
+    lane: estimate.Speed,
+    *,
+    factor: float,
+    margin: float,
 ) -> NewChunk:
     held = [by_id[job_id] for job_id in {piece.job_id for piece in pieces}]
     deadline_at = min(job.deadline_at for job in held)
@@ -163,7 +174,7 @@ def _draft(
         est_energy_uj=estimate.energy_uj(tokens, lane.uj_per_token),
         baseline_region=kind.home_region,
         baseline_window_at=window_of(release_at),
-        latest_start_at=policy.latest_safe_start(deadline_at, duration_s, factor),
+        latest_start_at=policy.latest_safe_start(deadline_at, duration_s, factor, margin),
     )
 
 

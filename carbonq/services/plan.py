@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from carbonq import ids
+from carbonq import estimate, ids
 from carbonq.clock import Clock
-from carbonq.model import Chunk, ChunkState, Region, RegionState, Signal
+from carbonq.model import Chunk, ChunkState, Region, RegionState, Signal, Throughput
 from carbonq.plan import capacity, planner, policy
 from carbonq.plan.planner import ChunkNeed, Plan
 from carbonq.services.outlook import load_outlook
 from carbonq.store import chunks as chunk_rows
-from carbonq.store import placements, sources
+from carbonq.store import placements, sources, throughputs
 from carbonq.store import regions as region_rows
 from carbonq.store.database import Database
 from carbonq.store.placements import Busy, NewPlacement, NewPlan
@@ -62,6 +62,12 @@ class _State:
     inputs: str
     last_inputs: str | None
     signal: Signal
+    learned: Mapping[tuple[str, str], Throughput]
+
+    def margin(self, chunk: Chunk) -> float:
+        """The share of a chunk's estimated duration to keep free on top, wherever it may run."""
+        allowed = estimate.allowed_regions(self.regions, chunk.regions, chunk.model)
+        return policy.duration_margin(chunk.model, [region.hardware for region in allowed], self.learned)
 
 
 def plan_waiting(
@@ -119,6 +125,7 @@ def _read(db: Database, clock: Clock, worker_alive_s: float) -> _State:
             caps=placements.caps(tx) if found else {},
             inputs=f"window {window_index(now)}; {signal.value} forecast {newest}; regions {states}",
             signal=signal,
+            learned=throughputs.get_all(tx) if found else {},
             last_inputs=placements.last_inputs(tx) if found else None,
         )
 
@@ -206,7 +213,7 @@ def _need(state: _State, chunk: Chunk) -> ChunkNeed:
         model=chunk.model,
         current=(chunk.region, chunk.window_at) if placed and chunk.region and chunk.window_at else None,
         max_g=state.caps.get(chunk.chunk_id),
-        guard_s=policy.guard_s(chunk.est_duration_s, state.factor),
+        guard_s=policy.guard_s(chunk.est_duration_s, state.factor, state.margin(chunk)),
     )
 
 
@@ -237,7 +244,7 @@ def _write(db: Database, state: _State, made: Plan, duration_s: float) -> PlanSu
                 g_per_kwh=one.g_per_kwh,
                 issued_at=one.issued_at,
                 reason=one.reason.value,
-                latest_start_at=_latest_start(chunks[one.chunk_id], state.factor),
+                latest_start_at=_latest_start(chunks[one.chunk_id], state),
                 signal=state.signal,
             )
             for one in changed
@@ -284,8 +291,8 @@ def _is_there(chunk: Chunk, planned: planner.PlannedChunk) -> bool:
     )
 
 
-def _latest_start(chunk: Chunk, factor: float) -> datetime:
-    return policy.latest_safe_start(chunk.deadline_at, chunk.est_duration_s, factor)
+def _latest_start(chunk: Chunk, state: _State) -> datetime:
+    return policy.latest_safe_start(chunk.deadline_at, chunk.est_duration_s, state.factor, state.margin(chunk))
 
 
 def _note(made: Plan, signal: Signal) -> str | None:

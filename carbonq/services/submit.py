@@ -268,7 +268,8 @@ def _check_feasible(
         chunk_fill=limits.chunk_fill,
     )
     now = clock.now()
-    needed_s = alone.shortest_s * clock.factor + policy.guard_s(alone.longest_chunk_s, clock.factor)
+    margin = policy.duration_margin(model.name, [region.hardware for region in allowed], throughputs)
+    needed_s = alone.shortest_s * clock.factor + policy.guard_s(alone.longest_chunk_s, clock.factor, margin)
     left_s = (request.deadline_at - now).total_seconds()
     if needed_s <= left_s:
         return

@@ -100,8 +100,9 @@ GRANT SELECT (event_id) ON events TO carbonq_worker;
 GRANT DELETE ON events TO carbonq_control;
 
 -- Plans and what the grid said: control's own.
-GRANT SELECT ON plans, placements TO carbonq_api, carbonq_control;
+GRANT SELECT ON plans, placements, shadows TO carbonq_api, carbonq_control;
 GRANT INSERT, DELETE ON plans, placements TO carbonq_control;
+GRANT INSERT, UPDATE, DELETE ON shadows TO carbonq_control;
 GRANT SELECT, INSERT, UPDATE, DELETE ON baseline_slots, source_states, outlook_skills TO carbonq_control;
 GRANT SELECT ON source_states TO carbonq_api, carbonq_worker;
 GRANT SELECT ON outlook_skills TO carbonq_api;

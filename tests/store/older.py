@@ -259,6 +259,22 @@ ROWS: Mapping[str, Mapping[str, list[dict[str, Any]]]] = {
             }
         ]
     },
+    "0005": {
+        "shadows": [
+            {
+                "chunk_id": "chunk_1",
+                "plan_id": "pln_1",
+                "region": "away",
+                "window_at": T0,
+                "duration_s": 0.5,
+                "g_per_kwh": Decimal("250.5"),
+                "issued_at": T0,
+                "signal": "moer",
+                "reason": "carbon",
+                "created_at": T0,
+            }
+        ]
+    },
 }
 
 #: What was booked: an engine batch of five items.

@@ -6,8 +6,16 @@ from decimal import Decimal
 
 import pytest
 
-from carbonq.model import Region, RegionState
-from carbonq.plan.policy import feasibility, guard_s, latest_safe_start, may_start, nearest_region
+from carbonq.model import Region, RegionState, Throughput
+from carbonq.plan.policy import (
+    DURATION_MARGIN,
+    duration_margin,
+    feasibility,
+    guard_s,
+    latest_safe_start,
+    may_start,
+    nearest_region,
+)
 
 NOW = datetime(2021, 6, 10, 12, tzinfo=UTC)
 REGION = Region("a", "Z", 2, Decimal(1), "stated", "cpu", latency_ms=20)
@@ -19,6 +27,21 @@ def test_the_latest_safe_start_leaves_room_for_delays_and_wrong_estimates() -> N
     # On a clock of 75x, machine seconds are 75 grid seconds each; the overrun is grid time already.
     assert latest_safe_start(NOW, 2, 75) == NOW - timedelta(seconds=150 + 75 * 2.5 + 60)
     assert guard_s(2, 75) == 247.5
+
+
+def test_what_was_learned_of_overruns_takes_the_place_of_the_quarter() -> None:
+    def seen(hardware: str, overrun: float | None) -> Throughput:
+        return Throughput("m", hardware, 1.0, 1, 9, overrun)
+
+    learned = {("m", one.hardware): one for one in (seen("a", 1.5), seen("b", 1.1), seen("c", None))}
+    assert duration_margin("m", ["b"], learned) == pytest.approx(0.1)
+    # Wherever the planner may put it: the worst of them counts.
+    assert duration_margin("m", ["a", "b"], learned) == pytest.approx(0.5)
+    assert duration_margin("m", ["b", "c"], learned) == DURATION_MARGIN
+    assert duration_margin("m", [], learned) == DURATION_MARGIN
+    assert duration_margin("other", ["a"], learned) == DURATION_MARGIN
+    assert guard_s(100, 1, 0.5) == 112
+    assert latest_safe_start(NOW, 100, 1, 0.5) == NOW - timedelta(seconds=212)
 
 
 def test_the_nearest_region_is_healthy_active_and_serves_the_model() -> None:

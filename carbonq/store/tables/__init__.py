@@ -24,6 +24,7 @@ from carbonq.store.tables.planning import (
     outlook_skills,
     placements,
     plans,
+    shadows,
     source_states,
 )
 from carbonq.store.tables.work import attempts, chunks, events, items, jobs, segments
@@ -52,6 +53,7 @@ __all__ = [
     "regions",
     "schema_floor",
     "segments",
+    "shadows",
     "source_states",
     "throughputs",
     "unsettled",

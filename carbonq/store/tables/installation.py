@@ -62,6 +62,10 @@ regions = Table(
     Column("models", Json),
     Column("embodied_kg", ExactDecimal),
     Column("life_h", ExactDecimal),
+    Column("maintenance", Json),  # [{start, end, slots}]
+    Column("transfer_kwh_per_gb", ExactDecimal),
+    Column("transfer_g_per_kwh", ExactDecimal),
+    Column("price_per_kwh", ExactDecimal),
     Column("state", Text, nullable=False),
     Column("is_configured", Boolean, nullable=False),  # False once it left the settings; its history stays
     Column("updated_at", UtcDateTime, nullable=False),
@@ -96,4 +100,5 @@ throughputs = Table(
     Column("uj_per_token", BigInteger, nullable=False),
     Column("samples", BigInteger, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
+    Column("overrun", Float),  # ratio of actual to foretold duration that 95 % of chunks stay below; NULL: not known
 )

@@ -23,6 +23,10 @@ plans = Table(
     Column("note", Text),
     Column("inputs", Text),  # what it was made from; the planner rests until that changes or a chunk is waiting
     Column("signal", Text),  # what it decided by: moer, or aer where the installation has no marginal source
+    Column("trigger", Text),  # why it was made, e.g. "new jobs, forecast"; NULL: before that was noted
+    Column("gap", Float),  # (objective - lower bound) / objective; NULL where either is unknown
+    Column("unplaced", Integer),
+    Column("at_once", Integer),  # chunks that run at once by observe-only or holdout, and are in none of the sums
     Index("ix_plans_recorded_at", "recorded_at"),
 )
 
@@ -40,6 +44,22 @@ placements = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("signal", Text),  # which book g_per_kwh belongs to; NULL: placed before that was noted, moer
     Index("ix_placements_chunk_id", "chunk_id"),
+)
+
+shadows = Table(  # where an observed chunk would have run; it moves with each plan until its window has come
+    "shadows",
+    metadata,
+    Column("chunk_id", Text, primary_key=True),
+    Column("plan_id", Text, nullable=False),  # the plan that put it there last
+    Column("region", Text, nullable=False),
+    Column("window_at", UtcDateTime, nullable=False),
+    Column("duration_s", Float, nullable=False),  # grid seconds that it would hold its slot
+    Column("g_per_kwh", ExactDecimal),  # the forecast it was decided by; NULL: none was to be had
+    Column("issued_at", UtcDateTime),
+    Column("signal", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("created_at", UtcDateTime, nullable=False),
+    Index("ix_shadows_window_at", "window_at"),
 )
 
 baseline_slots = Table(  # the virtual first-come-first-served queue of each home region

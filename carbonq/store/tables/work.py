@@ -61,6 +61,7 @@ jobs = Table(
     Column("metadata", Json, nullable=False),
     Column("retired_at", UtcDateTime),  # its files and items are out of reach since then (grid time)
     Column("purged_at", UtcDateTime),  # and the last of them is gone
+    Column("treatment", Text),  # planned | observed | held_out; NULL: planned, from before it was noted
     UniqueConstraint("tenant", "idempotency_key"),
     Index("ix_jobs_tenant_created_at_job_id", "tenant", "created_at", "job_id"),
     Index(
@@ -109,6 +110,7 @@ chunks = Table(
     Column("error", Text),
     Column("created_at", UtcDateTime, nullable=False),
     Column("finished_at", UtcDateTime),
+    Column("treatment", Text),  # that of its jobs
     CheckConstraint("(state = 'running') = (lease_until IS NOT NULL)", name="running_has_lease"),
     CheckConstraint("(state = 'done') = (finished_at IS NOT NULL)", name="done_is_finished"),
     Index(
