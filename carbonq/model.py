@@ -167,11 +167,22 @@ class Model:
 
 
 @dataclass(frozen=True, slots=True)
+class Maintenance:
+    """A span of grid time, half-open, in which a region offers at most ``slots`` slots to flexible work."""
+
+    start_at: datetime
+    end_at: datetime
+    slots: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class Region:
     """A place that can run work.
 
-    ``latency_ms`` is the stated network latency from the API (measured latency replaces it); ``embodied_kg`` and
-    ``life_h`` describe the hardware a slot occupies whole (None: unknown, so embodied carbon stays empty).
+    ``slots`` are those of flexible work; ``realtime_slots`` come on top and are never planned into. ``latency_ms`` is
+    the stated network latency from the API (measured latency replaces it); ``embodied_kg`` and ``life_h`` describe the
+    hardware a slot occupies whole (None: unknown, so embodied carbon stays empty). ``transfer_kwh_per_gb`` and
+    ``transfer_g_per_kwh`` are stated of the network from the home region to here; ``price_per_kwh`` in one currency.
     """
 
     name: str
@@ -188,10 +199,19 @@ class Region:
     life_h: Decimal | None = None
     state: RegionState = RegionState.ACTIVE
     is_healthy: bool = True
+    maintenance: tuple[Maintenance, ...] = ()
+    transfer_kwh_per_gb: Decimal | None = None
+    transfer_g_per_kwh: Decimal | None = None
+    price_per_kwh: Decimal | None = None
 
     def serves(self, model: str) -> bool:
         """Say whether this region offers a model."""
         return self.models is None or model in self.models
+
+    def least_slots(self, start_at: datetime, end_at: datetime) -> int:
+        """Return how many slots it offers all through ``[start_at, end_at)``: maintenance takes some away."""
+        spans = [one for one in self.maintenance if one.start_at < end_at and start_at < one.end_at]
+        return min([self.slots, *(one.slots for one in spans)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from carbonq.config import RegionSettings, Settings
 from carbonq.engines.protocol import Engine
 from carbonq.errors import ConfigError, NotFound
 from carbonq.meters.protocol import Meter
-from carbonq.model import Model, Region
+from carbonq.model import Maintenance, Model, Region
 from carbonq.services import installation, setup
 from carbonq.services.installation import Shared
 from carbonq.store import clocks, schema
@@ -197,6 +198,12 @@ def _region(name: str, region: RegionSettings) -> Region:
         models=region.models,
         embodied_kg=region.embodied_kg,
         life_h=region.life_h,
+        maintenance=tuple(
+            Maintenance(one.start.astimezone(UTC), one.end.astimezone(UTC), one.slots) for one in region.maintenance
+        ),
+        transfer_kwh_per_gb=region.transfer_kwh_per_gb,
+        transfer_g_per_kwh=region.transfer_g_per_kwh,
+        price_per_kwh=region.price_per_kwh,
     )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from decimal import Decimal
 from enum import StrEnum
 from pathlib import Path
@@ -103,6 +104,8 @@ def _json(value: Any, wanted: set[Scope]) -> Any:
             value = {key: _json(inner, wanted) for key, inner in cast(Mapping[str, Any], value).items()}
         case tuple() | list():
             value = [_json(inner, wanted) for inner in cast(Sequence[Any], value)]
+        case datetime():
+            value = value.isoformat()
         case Decimal():
             value = format(value.normalize(), "f")
         case Path():

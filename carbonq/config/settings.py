@@ -99,6 +99,9 @@ class Settings(Strict):
         15.0, gt=0, le=MAX_S, description="Most machine seconds between checkpoints of a chunk."
     )
     replan_margin: float = Field(0.03, ge=0, lt=1, description="Relative gain below which a placement is not moved.")
+    price_weight_g: float = Field(
+        0.0, ge=0, le=1e9, description="Grams of CO2e that one unit of price weighs in a plan; 0: carbon alone counts."
+    )
     settle_after_s: float = Field(
         0.0, ge=0, le=MAX_S, description="Grid seconds after a window's end before a rate may settle."
     )

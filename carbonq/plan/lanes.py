@@ -7,6 +7,7 @@ Seconds are grid seconds from now. A lane of a cell takes chunks one after anoth
 from __future__ import annotations
 
 import heapq
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -34,8 +35,17 @@ class Spot:
 class Lanes:
     """Free lanes by ``[region, window]``, changed by ``take``."""
 
-    def __init__(self, slots: npt.NDArray[np.int64], starts_s: FloatArray, left_s: float) -> None:
-        """Begin with ``slots`` empty lanes a cell; ``left_s`` of the running window are left."""
+    def __init__(
+        self,
+        slots: npt.NDArray[np.int64],
+        starts_s: FloatArray,
+        left_s: float,
+        freeing_s: Sequence[Sequence[float]] = (),
+    ) -> None:
+        """Begin with ``slots`` empty lanes a cell; ``left_s`` of the running window are left.
+
+        ``freeing_s``: further lanes of each region that free themselves within the running window, and when.
+        """
         self.free = slots.copy()
         self.starts_s = starts_s
         self.length_s = np.full(len(starts_s), float(WINDOW_S))
@@ -43,6 +53,10 @@ class Lanes:
         self._left_s = left_s
         self._used_s = np.where(self.free > 0, 0.0, np.inf)
         self._open: dict[tuple[int, int], list[float]] = {}
+        for region, lanes in enumerate(freeing_s):
+            if lanes:
+                self._open[region, 0] = sorted(lanes)
+                self._refresh(region, 0)
 
     def span(self, duration_s: float, window: int) -> int:
         """Return how many consecutive cells something occupies that starts with a window."""

@@ -106,7 +106,7 @@ class _Planner:
         return best
 
     def _lanes(self) -> Lanes:
-        return Lanes(self.capacity.slots, self.starts, self.left_s)
+        return Lanes(self.capacity.slots, self.starts, self.left_s, self.capacity.freeing_s)
 
     def _attempt(self, *, is_tight: bool) -> Assignment:
         """Long chunks one by one, then the flow, then what cannot be in time as early as can be."""

@@ -7,7 +7,7 @@ planner means "run by the deadline" and never "never run".
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from carbonq import ids
 from carbonq.clock import Clock
@@ -44,7 +44,7 @@ def dispatch(
         now = clock.now()
         regions = {region.name: region for region in region_rows.load_all(tx, worker_alive_s=worker_alive_s)}
         resent = _resend(tx, regions, redispatch_after_s)
-        sent = _choose(tx, regions, now)
+        sent = _choose(tx, regions, now, clock.factor)
         pairs = resent + [(one.region, one.chunk_id) for one in sent]
         rows.mark_sent(tx, sent, now=now, reason=Reason.DEADLINE.value)
         if pairs:
@@ -70,20 +70,46 @@ def _resend(tx: Tx, regions: Mapping[str, Region], redispatch_after_s: float) ->
     return again
 
 
-def _choose(tx: Tx, regions: Mapping[str, Region], now: datetime) -> list[Sent]:
+class _Slots:
+    """The free slots of each region that takes work, now and as long as a chunk runs."""
+
+    def __init__(self, regions: Mapping[str, Region], taken: Mapping[str, int], now: datetime, factor: float) -> None:
+        self._open = {name: region for name, region in regions.items() if is_open(region)}
+        self._taken = {name: taken[name] for name in self._open}
+        self._now, self._factor = now, factor
+
+    def free(self) -> dict[str, int]:
+        """Return how many slots each region has free at this moment."""
+        moment = timedelta(microseconds=1)
+        return {name: self._left(region, moment) for name, region in self._open.items()}
+
+    def has_room(self, name: str, chunk: Due) -> bool:
+        """Say whether a chunk that starts now keeps its slot until it ends: no maintenance begins under it."""
+        region = self._open.get(name)
+        length = timedelta(seconds=max(chunk.est_duration_s * self._factor, 1e-6))
+        return region is not None and self._left(region, length) > 0
+
+    def take(self, name: str) -> None:
+        self._taken[name] += 1
+
+    def _left(self, region: Region, length: timedelta) -> int:
+        return max(0, region.least_slots(self._now, self._now + length) - self._taken[region.name])
+
+
+def _choose(tx: Tx, regions: Mapping[str, Region], now: datetime, factor: float) -> list[Sent]:
     """Fill the free slots: what must start now first, wherever it may, then each region's own due chunks."""
-    taken = rows.occupied(tx)
-    free = {name: max(0, region.slots - taken[name]) for name, region in regions.items() if is_open(region)}
+    slots_of = _Slots(regions, rows.occupied(tx), now, factor)
+    free = slots_of.free()
     sent: list[Sent] = []
     slots = sum(free.values())
     if not slots:
         return sent
     # More than there are slots: the first may be bound to regions that are full.
     for chunk in rows.urgent(tx, now, limit=4 * slots + 100):
-        region = _region_for(chunk, regions, free)
+        region = _region_for(chunk, regions, slots_of)
         if region is None:
             continue
-        free[region] -= 1
+        slots_of.take(region)
         is_as_planned = region == chunk.region and chunk.window_at is not None
         sent.append(
             Sent(
@@ -94,20 +120,26 @@ def _choose(tx: Tx, regions: Mapping[str, Region], now: datetime) -> list[Sent]:
             )
         )
     done = {one.chunk_id for one in sent}
-    for name, count in free.items():
+    for name, count in slots_of.free().items():
         if not count:
             continue
-        found = [chunk for chunk in rows.due(tx, name, now, limit=count + len(done)) if chunk.chunk_id not in done]
-        sent.extend(Sent(one.chunk_id, name, one.window_at or window_of(now), None) for one in found[:count])
+        # More than there are slots: the first may be too long to end before a maintenance.
+        for one in rows.due(tx, name, now, limit=4 * count + len(done)):
+            if one.chunk_id in done or not slots_of.has_room(name, one):
+                continue
+            slots_of.take(name)
+            sent.append(Sent(one.chunk_id, name, one.window_at or window_of(now), None))
     return sent
 
 
-def _region_for(chunk: Due, regions: Mapping[str, Region], free: Mapping[str, int]) -> str | None:
+def _region_for(chunk: Due, regions: Mapping[str, Region], slots_of: _Slots) -> str | None:
     """Return where an urgent chunk starts: its own region if that has a slot free, else the nearest that has one."""
     usable = [
         region
         for name, region in regions.items()
-        if free.get(name, 0) > 0 and (chunk.regions is None or name in chunk.regions) and may_start(region, chunk.model)
+        if slots_of.has_room(name, chunk)
+        and (chunk.regions is None or name in chunk.regions)
+        and may_start(region, chunk.model)
     ]
     if any(region.name == chunk.region for region in usable):
         return chunk.region

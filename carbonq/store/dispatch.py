@@ -22,7 +22,7 @@ DISPATCHER = "dispatcher"
 
 @dataclass(frozen=True, slots=True)
 class Due:
-    """A chunk whose time has come; ``is_urgent`` once its latest safe start has come."""
+    """A chunk whose time has come; ``is_urgent`` once its latest safe start has come. Durations are machine seconds."""
 
     chunk_id: str
     model: str
@@ -30,6 +30,7 @@ class Due:
     region: str | None
     window_at: datetime | None
     is_urgent: bool
+    est_duration_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +78,7 @@ def _due(tx: Tx, now: datetime, which: ColumnElement[bool], limit: int) -> list[
         chunks.c.window_at,
         chunks.c.latest_start_at,
         chunks.c.deadline_at,
+        chunks.c.est_duration_s,
     )
     statement = (
         select(*columns)
@@ -94,6 +96,7 @@ def _due(tx: Tx, now: datetime, which: ColumnElement[bool], limit: int) -> list[
             region=row.region,
             window_at=row.window_at,
             is_urgent=(row.latest_start_at or row.deadline_at) <= now,
+            est_duration_s=row.est_duration_s,
         )
         for row in tx.execute(statement)
     ]

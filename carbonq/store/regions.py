@@ -8,10 +8,11 @@ from typing import Any
 
 from sqlalchemy import Row, insert, select, update
 
-from carbonq.model import Region, RegionState, Worker
+from carbonq.model import Maintenance, Region, RegionState, Worker
 from carbonq.store.database import Tx
 from carbonq.store.dialect import machine_now
 from carbonq.store.tables import regions, workers
+from carbonq.units import iso, parse_iso
 
 
 def sync(tx: Tx, configured: Sequence[Region]) -> None:
@@ -40,6 +41,12 @@ def _values(region: Region) -> dict[str, Any]:
         "models": None if region.models is None else list(region.models),
         "embodied_kg": region.embodied_kg,
         "life_h": region.life_h,
+        "maintenance": [
+            {"start": iso(one.start_at), "end": iso(one.end_at), "slots": one.slots} for one in region.maintenance
+        ],
+        "transfer_kwh_per_gb": region.transfer_kwh_per_gb,
+        "transfer_g_per_kwh": region.transfer_g_per_kwh,
+        "price_per_kwh": region.price_per_kwh,
     }
 
 
@@ -72,6 +79,12 @@ def _region(row: Row[Any], *, is_healthy: bool) -> Region:
         life_h=row.life_h,
         state=RegionState(row.state),
         is_healthy=is_healthy,
+        maintenance=tuple(
+            Maintenance(parse_iso(one["start"]), parse_iso(one["end"]), one["slots"]) for one in row.maintenance or ()
+        ),
+        transfer_kwh_per_gb=row.transfer_kwh_per_gb,
+        transfer_g_per_kwh=row.transfer_g_per_kwh,
+        price_per_kwh=row.price_per_kwh,
     )
 
 

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import select
 
 from carbonq.errors import BrokerUnavailable
-from carbonq.model import RegionState
+from carbonq.model import Maintenance, RegionState
 from carbonq.services.dispatch import dispatch
 from carbonq.store import regions as region_rows
 from carbonq.store.database import Database
@@ -147,3 +147,25 @@ def test_without_a_broker_nothing_counts_as_sent(database: Database) -> None:
     assert chunk(database, name).dispatched_at is None
     broker.is_away = False
     assert send(database, broker) == 1
+
+
+def test_nothing_starts_that_a_maintenance_would_cut_off(database: Database) -> None:
+    def closed(after_s: float, slots: int) -> Maintenance:
+        begin = START + timedelta(seconds=after_s)
+        return Maintenance(begin, begin + timedelta(hours=1), slots)
+
+    broker = Broker()
+    open_regions(database, replace(NORTH, slots=2, maintenance=(closed(100, 1),)), SOUTH)
+    first, second, short = add_chunks(database, 3)
+    change(database, short, est_duration_s=60.0)
+    for name in (first, second, short):
+        place(database, name, "norcal", START, latest_start_at=LATER)
+    # 170 s of work reach into the maintenance, which leaves one slot; the short one ends before.
+    assert send(database, broker) == 2
+    assert broker.sent == [("norcal", first), ("norcal", short)]
+    with database.write() as tx:
+        region_rows.sync(tx, [replace(NORTH, slots=9, maintenance=(closed(-10, 0),)), SOUTH])
+    change(database, second, latest_start_at=START)
+    # One that must start goes where there is no maintenance.
+    assert send(database, broker) == 1
+    assert broker.sent[-1] == ("socal", second)

@@ -3,18 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 from sqlalchemy import update
 
-from carbonq.model import Region, RegionState
+from carbonq.model import Maintenance, Region, RegionState
 from carbonq.store import regions
 from carbonq.store.database import Database
 from carbonq.store.dialect import machine_now
 from carbonq.store.tables import workers
 
-FR = Region("fr", "FR", 2, Decimal("1.20"), "stated", "l4", models=("m",), embodied_kg=Decimal("10.5"))
+SPAN = Maintenance(datetime(2026, 1, 1, tzinfo=UTC), datetime(2026, 1, 1, 2, 0, 0, 5, tzinfo=UTC), 1)
+FR = Region(
+    "fr",
+    "FR",
+    2,
+    Decimal("1.20"),
+    "stated",
+    "l4",
+    models=("m",),
+    embodied_kg=Decimal("10.5"),
+    maintenance=(SPAN,),
+    transfer_kwh_per_gb=Decimal("0.06"),
+    transfer_g_per_kwh=Decimal("250.0"),
+    price_per_kwh=Decimal("0.31"),
+)
 SE = Region("se", "SE", 1, Decimal("1.1"), "stated", "cpu")
 
 

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 
 import numpy as np
 import pytest
 
-from carbonq.model import Region
+from carbonq.model import Maintenance, Region
 from carbonq.plan import capacity, outlook
 from carbonq.plan.forecaster import EMPTY, FloatArray, Series, daily_shapes, seasonal
 from carbonq.plan.outlook import Basis, ZoneData
@@ -99,6 +101,41 @@ def test_capacity_is_slots_less_what_runs_and_what_is_due() -> None:
     assert overrun.slots.tolist() == [[0, 1]]
     shrunk = capacity.build([B], now=NOW, windows=3, running_s={"b": [1, 500]}, due_s={})
     assert shrunk.slots.tolist() == [[0, 0, 1]]
+
+
+def test_a_lane_that_frees_itself_in_the_running_window_is_told_apart() -> None:
+    # 270 s are left: one lane is free now, one from 100 s on, one in the next window only.
+    three = replace(A, slots=3)
+    made = capacity.build([three, B], now=NOW, windows=3, running_s={"a": [100, 280]}, due_s={})
+    assert made.slots.tolist() == [[1, 3, 3], [1, 1, 1]]
+    assert made.freeing_s == ((100.0,), ())
+    shut = replace(three, maintenance=(Maintenance(NOW, NOW + timedelta(seconds=10), 1),))
+    assert capacity.build([shut], now=NOW, windows=1, running_s={"a": [100, 280]}, due_s={}).freeing_s == ((),)
+    wider = replace(three, maintenance=(Maintenance(NOW, NOW + timedelta(seconds=10), 2),))
+    made = capacity.build([wider], now=NOW, windows=1, running_s={"a": [100, 200, 280]}, due_s={})
+    assert (made.slots.tolist(), made.freeing_s) == ([[0]], ((200.0,),))
+
+
+def test_maintenance_takes_slots_away_in_every_window_it_touches() -> None:
+    def slots(*spans: tuple[float, float, int], running: Sequence[float] = ()) -> list[int]:
+        region = replace(
+            A,
+            slots=3,
+            maintenance=tuple(
+                Maintenance(NOW + timedelta(seconds=start), NOW + timedelta(seconds=end), left)
+                for start, end, left in spans
+            ),
+        )
+        made = capacity.build([region], now=NOW, windows=5, running_s={"a": running}, due_s={})
+        return made.slots[0].tolist()
+
+    assert slots() == [3, 3, 3, 3, 3]
+    # Windows begin in 270, 570, 870 and 1170 s.
+    assert slots((300, 600, 1)) == [3, 1, 1, 3, 3]
+    assert slots((270, 570, 0)) == [3, 0, 3, 3, 3]
+    assert slots((-900, -30, 0), (1200, 99999, 0)) == [3, 3, 3, 3, 0]
+    assert slots((-900, 0.5, 1)) == [1, 3, 3, 3, 3]
+    assert slots((300, 900, 2), (600, 700, 7), running=[700]) == [2, 1, 1, 2, 3]
 
 
 def test_closed_regions_offer_nothing() -> None:

@@ -47,6 +47,17 @@ def test_in_the_running_window_only_what_is_left_and_a_fifth() -> None:
     assert made.free.tolist() == [[0, 0]]
 
 
+def test_a_lane_that_frees_itself_in_the_running_window_takes_what_still_fits() -> None:
+    starts = np.array([0.0, 200.0])
+    made = Lanes(np.array([[0, 0]]), starts, 200.0, [[120.0, 50.0]])
+    assert find(made, 211) is None
+    spot = find(made, 140)
+    assert spot == Spot(0, 0, 50)
+    made.take(spot, 140)
+    assert find(made, 140) == Spot(0, 0, 120)
+    assert find(made, 140, latest_s=119) is None
+
+
 def test_long_work_needs_all_its_windows_free() -> None:
     made = lanes([[1, 0, 1, 1, 1]])
     assert find(made, 700) == Spot(0, 2, 600)
