@@ -181,6 +181,34 @@ class Client:
                 raise Unavailable(f"job {job_id} did not end within {timeout_s:g} s; it goes on without this client")
             time.sleep(poll_s)
 
+    def quote(
+        self,
+        lines: Iterable[bytes] | None = None,
+        *,
+        items: int | None = None,
+        tokens: int | None = None,
+        endpoint: str,
+        model: str,
+        deadline: str | None = None,
+        regions: Sequence[str] = (),
+        max_carbon_g: Decimal | float | str | None = None,
+    ) -> Json:
+        """Return what a job would cause, now and over deadlines and regions; nothing is stored.
+
+        Give OpenAI ``lines`` as for ``submit``, or a count of ``items`` and the ``tokens`` of all of them together.
+        Raises InvalidRequest (with the line), NotAuthenticated, Unavailable.
+        """
+        fields = _given(endpoint=endpoint, model=model, deadline=deadline)
+        if max_carbon_g is not None:
+            fields["max_carbon_g"] = str(max_carbon_g)
+        timeout = httpx.Timeout(600.0, connect=5.0)
+        if lines is None:
+            body = fields | {"items": items, "tokens": tokens} | ({"regions": list(regions)} if regions else {})
+            return self._json("POST", "/v1/quotes", json=body, timeout=timeout)
+        query = [*fields.items(), *(("region", region) for region in regions)]
+        headers = {"Content-Type": "application/x-ndjson"}
+        return self._json("POST", "/v1/quotes", params=query, headers=headers, content=_blocks(lines), timeout=timeout)
+
     # --- the grid, the plan, the ledger ---------------------------------------------------------------------
 
     def plan(self) -> Json:

@@ -45,6 +45,7 @@ class Limits:
     max_line_bytes: int
     realtime_timeout_s: float
     realtime_queue_limit: int
+    max_chunk_items: int = 10_000
 
 
 @dataclass(frozen=True, slots=True)

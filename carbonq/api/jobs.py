@@ -26,11 +26,20 @@ from carbonq.store import jobs, overview, throughputs
 router = APIRouter(prefix="/v1/jobs")
 
 #: Media types of a streamed submit; curl's own default counts, so that ``--data-binary @file`` just works.
-_STREAMED = frozenset({"application/x-ndjson", "application/jsonl", "application/x-jsonlines", "text/plain", ""})
-_STREAMED_TOO = frozenset({"application/octet-stream", "application/x-www-form-urlencoded"})
+STREAMED = frozenset(
+    {
+        "",
+        "application/jsonl",
+        "application/octet-stream",
+        "application/x-jsonlines",
+        "application/x-ndjson",
+        "application/x-www-form-urlencoded",
+        "text/plain",
+    }
+)
 
 #: Largest JSON body with inline items, in bytes; more is streamed as JSON lines.
-_MAX_INLINE_BYTES = 16 * 1024 * 1024
+MAX_INLINE_BYTES = 16 * 1024 * 1024
 
 _SPLIT = "split it over several jobs or raise CARBONQ_MAX_INPUT_BYTES"
 
@@ -40,11 +49,11 @@ async def submit_job(request: Request, api: ApiDep, caller: CallerDep) -> Respon
     """Store a job: JSON lines as the body with the fields in the query, or one JSON object with ``items``."""
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type == "application/json":
-        values = await read_object(request, _MAX_INLINE_BYTES, way_out="stream it as JSON lines instead")
+        values = await read_object(request, MAX_INLINE_BYTES, way_out="stream it as JSON lines instead")
         items = values.pop("items", None)
         new = _new_job(request, api, caller, values)
-        staged = await anyio.to_thread.run_sync(_stage_inline, api, items, new)
-    elif media_type in _STREAMED or media_type in _STREAMED_TOO:
+        staged = await anyio.to_thread.run_sync(stage_inline, api, items, new)
+    elif media_type in STREAMED:
         # The fields are checked before the first byte is taken: a typo must not cost an upload of 200 MB.
         new = _new_job(request, api, caller, schemas.job_query(request.query_params.multi_items()))
         staged = await stage(request, api.blobs, api.limits.max_input_bytes, way_out=_SPLIT)
@@ -69,15 +78,16 @@ def _new_job(request: Request, api: Api, caller: Caller, values: dict[str, Any])
         models=api.models,
         idempotency_key=request.headers.get("idempotency-key"),
     )
-    submit.check_meaning(new, api.models, _regions(api), api.clock.now())
+    submit.check_meaning(new, api.models, regions_of(api), api.clock.now())
     return new
 
 
-def _regions(api: Api) -> list[Region]:
+def regions_of(api: Api) -> list[Region]:
+    """Return the regions as they are now; those of the settings before the first look."""
     return list(api.directory.snapshot.regions.values()) or list(api.regions)
 
 
-def _stage_inline(api: Api, items: Any, new: NewJob) -> Staged:
+def stage_inline(api: Api, items: Any, new: NewJob) -> Staged:
     """Write texts, ``{"id","text"}`` objects or OpenAI lines as the OpenAI lines they stand for."""
     if not isinstance(items, list) or not items:
         raise InvalidRequest("items must be a list with at least one item", param="items", code="empty_file")
@@ -106,20 +116,25 @@ def _store(api: Api, staged: Staged, new: NewJob) -> tuple[Job, bool]:
         staged,
         new,
         models=api.models,
-        regions=_regions(api),
+        regions=regions_of(api),
         home_region=api.home_region,
         clock=api.clock,
-        limits=submit.Limits(
-            max_items=api.limits.max_items,
-            max_line_bytes=api.limits.max_line_bytes,
-            max_input_bytes=api.limits.max_input_bytes,
-            chunk_fill=api.limits.chunk_fill,
-        ),
+        limits=submit_limits(api),
         throughputs=learned,
     )
     if is_new:
         api.nudger.nudge("plan")  # a placement is visible sooner; the schedule brings it anyhow
     return job, is_new
+
+
+def submit_limits(api: Api) -> submit.Limits:
+    """Return what one job may hold."""
+    return submit.Limits(
+        max_items=api.limits.max_items,
+        max_line_bytes=api.limits.max_line_bytes,
+        max_input_bytes=api.limits.max_input_bytes,
+        chunk_fill=api.limits.chunk_fill,
+    )
 
 
 @router.get("")

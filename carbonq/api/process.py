@@ -35,6 +35,7 @@ def make_api(runtime: wiring.Runtime, tickets: Tickets) -> Api:
     settings = runtime.settings
     limits = Limits(
         chunk_fill=settings.chunk_fill,
+        max_chunk_items=settings.max_chunk_items,
         max_input_bytes=settings.max_input_bytes,
         max_items=settings.max_items,
         max_line_bytes=settings.max_line_bytes,

@@ -1,0 +1,202 @@
+"""POST /v1/quotes: what a job would cause now, by its deadline, and over deadlines and regions. Nothing is stored."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import anyio.to_thread
+from fastapi import APIRouter, Request
+
+from carbonq.api import jobs, schemas, views
+from carbonq.api.auth import Caller
+from carbonq.api.body import read_object, stage
+from carbonq.api.context import Api, ApiDep, CallerDep
+from carbonq.blobs import Staged
+from carbonq.errors import InvalidRequest
+from carbonq.model import NewJob
+from carbonq.plan.quote import Point
+from carbonq.services import quote, submit
+from carbonq.services.quote import Ask, Quote, SetPoint
+from carbonq.store import throughputs
+from carbonq.units import iso, wh
+
+router = APIRouter(prefix="/v1/quotes")
+
+#: The deadline that stands in for none while the other fields are checked.
+_SOME_DEADLINE = "24h"
+
+#: Most tokens that can be asked about by count.
+_MOST_TOKENS = 10**12
+
+UNCERTAINTY = (
+    "spread_gco2e is at most one standard error of grams: the cells' root mean square errors at that lead, weighted by "
+    "energy and added up as if they were fully correlated. Of a saving, what both sides run in the same cell cancels. "
+    "It holds the rates' errors only, not those of tokens, speed or energy; null: not learned yet."
+)
+
+
+@router.post("")
+async def make_quote(request: Request, api: ApiDep, caller: CallerDep) -> dict[str, Any]:
+    """Quote JSON lines with the fields in the query, or one JSON object with ``items``: a list, or a count.
+
+    The fields are those of a submit, and ``deadline`` may be left out. With a count comes ``tokens``, of all items
+    together, prompt and completion.
+    """
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type == "application/json":
+        values = await read_object(request, jobs.MAX_INLINE_BYTES, way_out="stream it as JSON lines instead")
+        items, tokens = values.pop("items", None), values.pop("tokens", None)
+        new, has_deadline = _fields(api, caller, values)
+        if isinstance(items, int) and not isinstance(items, bool):
+            ask = _counted(api, items, tokens)
+            return await anyio.to_thread.run_sync(_answer, api, new, ask, has_deadline)
+        if tokens is not None and isinstance(items, list):
+            raise InvalidRequest("tokens goes with a count of items; of a list they are estimated", param="tokens")
+        staged = await anyio.to_thread.run_sync(jobs.stage_inline, api, items, new)
+    elif media_type in jobs.STREAMED:
+        new, has_deadline = _fields(api, caller, schemas.job_query(request.query_params.multi_items()))
+        staged = await stage(request, api.blobs, api.limits.max_input_bytes, way_out="quote a part of it")
+    else:
+        raise InvalidRequest(
+            f"Content-Type {media_type} is not taken; send application/x-ndjson lines or one application/json object",
+            param="Content-Type",
+        )
+    return await anyio.to_thread.run_sync(_read_and_answer, api, new, staged, has_deadline)
+
+
+def _fields(api: Api, caller: Caller, values: Mapping[str, Any]) -> tuple[NewJob, bool]:
+    has_deadline = values.get("deadline") is not None
+    new = schemas.new_job(
+        {**values, "deadline": values["deadline"] if has_deadline else _SOME_DEADLINE},
+        tenant=caller.tenant,
+        api_key_id=caller.api_key_id,
+        now=api.clock.now(),
+        models=api.models,
+        idempotency_key=None,
+    )
+    submit.check_meaning(new, api.models, jobs.regions_of(api), api.clock.now())
+    return new, has_deadline
+
+
+def _counted(api: Api, items: int, tokens: Any) -> Ask:
+    if not 1 <= items <= api.limits.max_items:
+        raise InvalidRequest(f"items is {items:,}; a job holds 1 to {api.limits.max_items:,}", param="items")
+    if isinstance(tokens, bool) or not isinstance(tokens, int) or not items <= tokens <= _MOST_TOKENS:
+        raise InvalidRequest(
+            f"tokens is {tokens!r}; with a count of items give the tokens of all of them together, a whole number of "
+            f"at least one an item and at most {_MOST_TOKENS:,}",
+            param="tokens",
+        )
+    return Ask(items, tokens, -(-tokens // items))
+
+
+def _read_and_answer(api: Api, new: NewJob, staged: Staged, has_deadline: bool) -> dict[str, Any]:
+    with contextlib.ExitStack() as always:
+        always.callback(staged.discard)
+        staged.sync()
+        found = submit.read_input(staged, new, api.models[new.model], jobs.submit_limits(api))
+    return _answer(api, new, Ask(len(found.items), found.est_tokens, found.longest_item), has_deadline)
+
+
+def _answer(api: Api, new: NewJob, ask: Ask, has_deadline: bool) -> dict[str, Any]:
+    with api.db.read() as tx:
+        learned = throughputs.get_all(tx)
+    ask = replace(ask, regions=new.regions, deadline_at=new.deadline_at if has_deadline else None)
+    made = quote.quote(
+        api.db,
+        ask,
+        api.models[new.model],
+        regions=jobs.regions_of(api),
+        home_region=api.home_region,
+        clock=api.clock,
+        chunk_fill=api.limits.chunk_fill,
+        max_chunk_items=api.limits.max_chunk_items,
+        throughputs=learned,
+        max_stale_s=api.max_stale_s,
+    )
+    return {
+        "object": "quote",
+        "clock": views.clock_view(api.clock),
+        "model": new.model,
+        "endpoint": new.endpoint.value,
+        "items": ask.items,
+        "est_tokens": ask.tokens,
+        "max_carbon_g": views.decimal_or_none(new.max_carbon_g),
+        **_view(made),
+    }
+
+
+def _view(made: Quote) -> dict[str, Any]:
+    base = made.baseline
+    return {
+        "chunks": made.chunks,
+        "signal": made.signal.value,
+        "unit": "gCO2e",
+        "known_until_at": views.time_or_none(made.known_until_at),
+        "regions": [
+            {
+                "region": site.region.name,
+                "hardware": site.region.hardware,
+                "pue": views.decimal_or_none(site.region.pue),
+                "energy_wh": _rounded(wh(site.energy_uj)),
+                "work_s": _rounded(site.work_s),
+                "tokens_per_s": _rounded(site.speed.tokens_per_s),
+                "is_learned": site.speed.is_learned,
+                "has_rates": site.is_known,
+                "issued_at": views.time_or_none(site.issued_at),
+            }
+            for site in made.sites
+        ],
+        "baseline": None
+        if base is None
+        else {
+            "region": base.region,
+            "start_at": iso(base.start_at),
+            "finish_at": iso(base.finish_at),
+            "gco2e": _rounded(base.grams),
+            "spread_gco2e": _rounded(base.spread_g),
+        },
+        "asked": None if made.asked is None else _point_view(made.asked, made),
+        "curve": [_point_view(one, made) for one in made.curve],
+        "uncertainty": UNCERTAINTY,
+        "notes": list(made.notes),
+    }
+
+
+def _point_view(one: SetPoint, made: Quote) -> dict[str, Any]:
+    point = one.point
+    names = [made.regions[row] for row in point.regions]
+    return {
+        "set": one.name,
+        "regions": names,
+        "after_s": point.deadline_s,
+        "deadline_at": views.time_or_none(one.deadline_at),
+        "is_met": point.is_met,
+        "late_chunks": point.late,
+        "unplaced_chunks": point.unplaced,
+        "unrated_chunks": point.unrated,
+        "start_at": views.time_or_none(one.start_at),
+        "finish_at": views.time_or_none(one.finish_at),
+        "placed": {made.regions[row]: count for row, count in enumerate(point.per_region) if count},
+        "energy_wh": _rounded(wh(round(point.energy_uj))),
+        "gco2e": _rounded(point.grams),
+        "spread_gco2e": _rounded(point.spread_g),
+        "baseline_gco2e": _rounded(point.baseline_g),
+        "saved_gco2e": _rounded(point.saved_g),
+        "saved_pct": _share(point),
+        "saved_spread_gco2e": _rounded(point.saved_spread_g),
+    }
+
+
+def _share(point: Point) -> float | None:
+    if point.saved_g is None or not point.baseline_g:
+        return None
+    return round(100 * point.saved_g / point.baseline_g, 1)
+
+
+def _rounded(value: float | None) -> float | None:
+    """Keep six digits: more would pretend a precision that an estimate has not."""
+    return None if value is None else float(f"{value:.6g}")
