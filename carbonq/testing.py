@@ -193,12 +193,15 @@ class FakeMeter:
         device_ids: Sequence[str] = ("fake-0",),
         start_uj: int = 0,
         readings: Iterable[int] = (),
+        lag_s: float = 0.0,
     ) -> None:
         self.component = component
         self.kind = kind
         self.quality = quality
         self.uncertainty_pct = uncertainty_pct
         self.device_ids: Sequence[str] = tuple(device_ids)
+        self.lag_s = lag_s
+        self.next_marks: Sequence[str] = ()
         self._readings = list(readings)
         self._lock = threading.Lock()
         self._is_lost = False
@@ -224,6 +227,11 @@ class FakeMeter:
             if self._readings:
                 self.uj = self._readings.pop(0)
             return self.uj
+
+    def marks(self) -> Sequence[str]:
+        """Return ``next_marks``, once."""
+        marks, self.next_marks = self.next_marks, ()
+        return marks
 
     def close(self) -> None:
         """Remember that it was closed."""

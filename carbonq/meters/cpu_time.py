@@ -78,6 +78,15 @@ class CpuTimeMeter:
         """The CPU the watts are stated for."""
         return (f"{self._watts.cpu} at {self._watts.watts:g} W",)
 
+    @property
+    def lag_s(self) -> float:
+        """The kernel accounts CPU time up to now."""
+        return 0.0
+
+    def marks(self) -> Sequence[str]:
+        """Nothing to say."""
+        return ()
+
     def read_uj(self) -> int:
         """Return the uJ since this object was made: CPU ns of all threads x uW, in whole uJ."""
         self._read_others()

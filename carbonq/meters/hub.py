@@ -1,13 +1,17 @@
 """Turn the counters of one worker into energy per engine batch and window, and the rest into idle windows.
 
-At each event (an engine batch starts, ends or is looked at, a tick) the hub reads all its meters and divides what they
-counted since the event before: over the windows by time, then among the engine batches active in that interval by
-token rate, or to idle when there was none. So attributed + idle = counter delta, to the microjoule (invariant 2).
+At each event (an engine batch starts, ends or is looked at, a tick) the hub notes the time since the event before and
+who was active in it, and reads each meter whose last reading lies at least the meter's lag back (``counter.py``). What
+a meter counted between two readings is divided over the windows by time, then among the engine batches active by token
+rate, or to idle when there was none. So attributed + idle = counter delta, to the microjoule (invariant 2).
 
-A worker ticks its hub at every window edge. When a tick comes late, the interval that crossed the edge is split at the
-edge in proportion to time, because nothing better is known of it; no part ever spans two windows. A meter that is lost
-is left out from then on: parts keep what it had counted, their quality becomes ``estimated``, later parts have None.
-Everything is thread-safe. Energies are uJ; part times are grid times; durations are machine seconds.
+An engine batch that ends sooner than a lag after the last reading is known when the next reading is due: ``finish``
+returns at once and ``Closing.result`` waits for it; ``end`` does both. A worker ticks its hub at every window edge.
+When a tick comes late, the time that crossed the edge is split at the edge in proportion to time, because nothing
+better is known of it; no part ever spans two windows. A meter that is lost is left out from then on: parts keep what it
+had counted, their quality becomes ``estimated``, later parts have None. What must be said of a figure beside that
+stands as a mark among its device ids (``protocol.py``). Everything is thread-safe. Energies are uJ; part times are grid
+times; durations are machine seconds.
 """
 
 from __future__ import annotations
@@ -16,74 +20,55 @@ import itertools
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import NewType
 
 from carbonq.clock import Clock
 from carbonq.meters import attribution
-from carbonq.meters.attribution import Span
-from carbonq.meters.protocol import Component, IdleWindow, Meter, MeteredPart, MeterInfo, MeterKind, MeterLost
-from carbonq.model import Quality
+from carbonq.meters.accounts import Account, Stretch
+from carbonq.meters.counter import Counter, IdleShare
+from carbonq.meters.protocol import (
+    DEVICE_LOST,
+    Component,
+    IdleWindow,
+    Meter,
+    MeteredPart,
+    MeterInfo,
+    MeterKind,
+    MeterLost,
+)
+from carbonq.model import EntryKind, Quality
 from carbonq.units import window_of
 
 logger = logging.getLogger(__name__)
+
+_NS_PER_S = 1_000_000_000
 
 #: Stands for an engine batch between ``start`` and ``end``.
 Handle = NewType("Handle", int)
 
 
-@dataclass(slots=True)
-class _Tally:
-    """What was counted for one account in one window. A component that no meter covered has no member."""
+class Closing:
+    """An engine batch that has ended and whose energy may become known a moment later; from ``Hub.finish``."""
 
-    started_at: datetime
-    ended_at: datetime
-    duration_s: float = 0.0
-    uj: dict[Component, int] = field(default_factory=dict[Component, int])
+    def __init__(self, hub: Hub, account: Account) -> None:
+        self._hub = hub
+        self._account = account
 
     @property
-    def is_empty(self) -> bool:
-        return self.duration_s == 0 and not any(self.uj.values())
+    def is_known(self) -> bool:
+        """Say whether ``result`` returns at once."""
+        return self._account.is_known
 
-    def add(self, span: Span, duration_s: float, uj: Mapping[Component, int]) -> None:
-        self.ended_at = max(self.ended_at, span.end_at)
-        self.duration_s += duration_s
-        for component, value in uj.items():
-            self.uj[component] = self.uj.get(component, 0) + value
+    def so_far(self) -> tuple[tuple[MeteredPart, ...], MeterInfo]:
+        """Return the parts with what was read up to now; a component not read for yet is None."""
+        return self._hub.read_account(self._account)
 
-    def part(self, window_at: datetime) -> MeteredPart:
-        return MeteredPart(
-            window_at=window_at,
-            started_at=self.started_at,
-            ended_at=self.ended_at,
-            duration_s=self.duration_s,
-            gpu_uj=self.uj.get(Component.GPU),
-            cpu_uj=self.uj.get(Component.CPU),
-            dram_uj=self.uj.get(Component.DRAM),
-        )
-
-
-@dataclass(slots=True)
-class _Account:
-    """An active engine batch, or the idle of one window."""
-
-    info: MeterInfo
-    token_rate: float | None = None
-    tallies: dict[datetime, _Tally] = field(default_factory=dict[datetime, _Tally])
-
-    def tally(self, span: Span) -> _Tally:
-        found = self.tallies.get(span.window_at)
-        if found is None:
-            found = self.tallies[span.window_at] = _Tally(span.start_at, span.start_at)
-        return found
-
-    def parts(self) -> tuple[MeteredPart, ...]:
-        """Return the windows' parts, oldest first: at least one, and no empty one beside others."""
-        ordered = sorted(self.tallies.items())
-        filled = [item for item in ordered if not item[1].is_empty] or ordered[:1]
-        return tuple(tally.part(window_at) for window_at, tally in filled)
+    def result(self) -> tuple[tuple[MeteredPart, ...], MeterInfo]:
+        """Return the parts, one a window, and how they were obtained; waits at most the longest lag of the meters."""
+        self._hub.wait_for(self._account)
+        return self._hub.read_account(self._account)
 
 
 class Hub:
@@ -93,29 +78,36 @@ class Hub:
         meters: the counters, usually from ``discover``.
         clock: grid time, for windows.
         machine: monotonic machine seconds, for durations.
+        sleep: waits so many machine seconds, for a meter that trails.
     """
 
-    def __init__(self, meters: Sequence[Meter], clock: Clock, machine: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        meters: Sequence[Meter],
+        clock: Clock,
+        machine: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
         components = [meter.component for meter in meters]
         if len(set(components)) != len(components):
             raise ValueError(f"a hub takes one meter for each component, not {components}")
         self._clock = clock
         self._machine = machine
+        self._sleep = sleep
         self._lock = threading.Lock()
+        self._changed = threading.Condition(self._lock)
+        self._closer: threading.Thread | None = None
+        self._is_closed = False
         self._numbers = itertools.count(1)
-        self._active: dict[Handle, _Account] = {}
-        self._idle: dict[datetime, _Account] = {}
+        self._active: dict[Handle, Account] = {}
+        self._idle: dict[tuple[datetime, EntryKind], Account] = {}
         self._all = list(meters)
-        self._last_uj: dict[Component, int] = {}
-        self._alive: list[Meter] = []
+        self._counters: list[Counter] = []
+        now_ns = self._now_ns()
         for meter in meters:
-            try:
-                self._last_uj[meter.component] = meter.read_uj()
-                self._alive.append(meter)
-            except MeterLost as error:
-                logger.error("%s meter not used: %s", meter.component, error)
-        self._info = _describe(self._alive)
-        self._last_machine = machine()
+            self._open(meter, now_ns)
+        self._info = self._describe()
+        self._last_ns = self._now_ns()
         self._last_grid = clock.now()
 
     def info(self) -> MeterInfo:
@@ -128,22 +120,28 @@ class Hub:
         with self._lock:
             self._advance()
             handle = Handle(next(self._numbers))
-            account = _Account(self._info, token_rate)
-            zero = {meter.component: 0 for meter in self._alive}
-            span = attribution.spans(self._last_grid, self._last_grid)[0]
-            account.tally(span).add(span, 0.0, zero)
+            account = Account(self._info, token_rate)
+            account.spend(attribution.spans(self._last_grid, self._last_grid)[0], 0.0)
             self._active[handle] = account
+            self._changed.notify()
             return handle
+
+    def finish(self, handle: Handle) -> Closing:
+        """Close an engine batch without waiting. Raises KeyError for a handle that is not open."""
+        with self._lock:
+            self._active[handle].is_over = True
+            self._advance()
+            closing = Closing(self, self._active.pop(handle))
+            self._changed.notify()
+            return closing
 
     def end(self, handle: Handle) -> tuple[tuple[MeteredPart, ...], MeterInfo]:
         """Close an engine batch; return its parts, one a window, and how they were obtained.
 
-        Raises KeyError for a handle that is not open.
+        Waits for a meter that trails only where the engine batch ended within the lag after a reading. Raises KeyError
+        for a handle that is not open.
         """
-        with self._lock:
-            self._advance()
-            account = self._active.pop(handle)
-            return account.parts(), account.info
+        return self.finish(handle).result()
 
     def peek(self, handle: Handle) -> tuple[MeteredPart, ...]:
         """Return the parts of an open engine batch so far. Raises KeyError for a handle that is not open."""
@@ -157,14 +155,21 @@ class Hub:
             self._advance()
 
     def drain_idle(self) -> Sequence[IdleWindow]:
-        """Return the idle of windows that are over, each once, oldest first. Reads no meter: ``tick`` first."""
+        """Return the idle of windows that are over and fully read for, each once, oldest first.
+
+        Reads no meter: ``tick`` first.
+        """
         with self._lock:
-            return self._pop_idle(before=window_of(self._last_grid))
+            open_from = [one.first_open.start_at for one in self._counters if one.first_open is not None]
+            return self._pop_idle(before=window_of(min([self._last_grid, *open_from])))
 
     def flush(self) -> Sequence[IdleWindow]:
-        """Read the meters and return all idle not yet drained, that of the running window too; for the shutdown."""
+        """Read the meters and return all idle not yet drained, that of the running window too; for the shutdown.
+
+        Meters that trail are read all the same: what they show later nobody would see.
+        """
         with self._lock:
-            self._advance()
+            self._advance(is_last=True)
             return self._pop_idle(before=None)
 
     def exchange(self, component: Component, meter: Meter | None) -> None:
@@ -173,81 +178,131 @@ class Hub:
         Energy of before and after is of two kinds, so what is open becomes an estimate.
         """
         with self._lock:
-            self._advance()
-            for old in [one for one in self._alive if one.component is component]:
-                self._alive.remove(old)
+            self._advance(is_last=True)
+            self._counters = [one for one in self._counters if one.component is not component]
             if meter is not None:
-                self._last_uj[component] = meter.read_uj()
-                self._alive.append(meter)
                 self._all.append(meter)
+                self._open(meter, self._last_ns)
             self._now_estimated()
+
+    def watch(self) -> None:
+        """From now on read each meter as soon as its lag has passed since somebody began or ended in its interval.
+
+        Without it the next event does that, and what follows a short engine batch is put down in one with it.
+        """
+        if any(counter.lag_ns for counter in self._counters):
+            self._closer = threading.Thread(target=self._read_when_due, name="meter-lag", daemon=True)
+            self._closer.start()
 
     def close(self) -> None:
         """Release all meters."""
         with self._lock:
+            self._is_closed = True
+            self._changed.notify()
+        if self._closer is not None:
+            self._closer.join()
+        with self._lock:
             for meter in self._all:
                 meter.close()
 
-    def _pop_idle(self, before: datetime | None) -> list[IdleWindow]:
-        over = sorted(window_at for window_at in self._idle if before is None or window_at < before)
-        accounts = [self._idle.pop(window_at) for window_at in over]
-        return [IdleWindow(account.parts()[0], account.info) for account in accounts if self._all]
+    def read_account(self, account: Account) -> tuple[tuple[MeteredPart, ...], MeterInfo]:
+        """Return what stands in an account now; for ``Closing``."""
+        with self._lock:
+            return account.parts(), account.info
 
-    def _advance(self) -> None:
-        machine, grid = self._machine(), self._clock.now()
+    def wait_for(self, account: Account) -> None:
+        """Wait until every meter was read for an account that is over; for ``Closing``."""
+        while True:
+            with self._lock:
+                if account.awaited:
+                    self._advance()
+                awaiting = [one.due_ns for one in self._counters if one.awaits(account)]
+                if not awaiting:
+                    return
+                missing_ns = max(awaiting) - self._last_ns
+            self._sleep(max(missing_ns, 1) / _NS_PER_S)
+
+    def _read_when_due(self) -> None:
+        with self._lock:
+            while not self._is_closed:
+                active = tuple(self._active.values())
+                due_ns = [one.due_ns for one in self._counters if one.is_mixed(active)]
+                missing_ns = min(due_ns) - self._now_ns() if due_ns else None
+                if missing_ns is not None and missing_ns <= 0:
+                    self._advance()
+                else:
+                    self._changed.wait(None if missing_ns is None else missing_ns / _NS_PER_S)
+
+    def _open(self, meter: Meter, now_ns: int) -> None:
+        try:
+            self._counters.append(Counter(meter, now_ns))
+        except MeterLost as error:
+            logger.error("%s meter not used: %s", meter.component, error)
+
+    def _pop_idle(self, before: datetime | None) -> list[IdleWindow]:
+        over = sorted(key for key in self._idle if before is None or key[0] < before)
+        accounts = [self._idle.pop(key) for key in over]
+        filled = [account for account in accounts if self._all and not account.is_empty]
+        return [IdleWindow(account.parts()[0], account.info, account.kind) for account in filled]
+
+    def _now_ns(self) -> int:
+        return round(self._machine() * _NS_PER_S)
+
+    def _advance(self, *, is_last: bool = False) -> None:
+        now_ns, grid = self._now_ns(), self._clock.now()
         # A wall clock that was set back must not make a window begin twice.
         grid = max(grid, self._last_grid)
-        elapsed_s = max(0.0, machine - self._last_machine)
-        deltas = self._read()
-        parts = attribution.spans(self._last_grid, grid)
-        divided = {component: attribution.over_time(delta, parts) for component, delta in deltas.items()}
+        stretch = Stretch(self._last_grid, grid, max(0, now_ns - self._last_ns), tuple(self._active.values()))
+        self._last_ns, self._last_grid = now_ns, grid
+        self._spend(stretch)
+        for counter in list(self._counters):
+            counter.note(stretch)
+            if is_last or counter.is_due(now_ns):
+                self._read(counter, now_ns)
+
+    def _spend(self, stretch: Stretch) -> None:
+        """Put the time down; the energy follows when the meters are read."""
+        for account in stretch.accounts:
+            account.lasted_ns += stretch.machine_ns
+        parts = stretch.spans()
         whole = sum(part.microseconds for part in parts)
-        for position, part in enumerate(parts):
-            duration_s = elapsed_s * (part.microseconds / whole) if whole else elapsed_s / len(parts)
-            self._attribute(part, duration_s, {component: uj[position] for component, uj in divided.items()})
-        self._last_machine, self._last_grid = machine, grid
+        for part in parts:
+            share = part.microseconds / whole if whole else 1 / len(parts)
+            duration_s = stretch.machine_ns / _NS_PER_S * share
+            for account in stretch.accounts:
+                account.spend(part, duration_s)
+            if not stretch.accounts and duration_s:
+                self._idle_of(part.window_at, EntryKind.IDLE).spend(part, duration_s)
 
-    def _attribute(self, span: Span, duration_s: float, uj: Mapping[Component, int]) -> None:
-        accounts = list(self._active.values())
-        if not accounts:
-            idle = self._idle.get(span.window_at)
-            if idle is None:
-                if duration_s == 0 and not any(uj.values()):
-                    return
-                idle = self._idle[span.window_at] = _Account(self._info)
-            accounts = [idle]
-        rates = [account.token_rate for account in accounts]
-        shares = {component: attribution.among(value, rates) for component, value in uj.items()}
-        for position, account in enumerate(accounts):
-            own = {component: parts[position] for component, parts in shares.items()}
-            account.tally(span).add(span, duration_s, own)
+    def _read(self, counter: Counter, now_ns: int) -> None:
+        try:
+            counter.close(now_ns, self._credit_idle)
+        except MeterLost as error:
+            logger.error("%s meter lost, its component is unknown from now on: %s", counter.component, error)
+            self._counters.remove(counter)
+            self._now_estimated((DEVICE_LOST,))
 
-    def _read(self) -> dict[Component, int]:
-        deltas: dict[Component, int] = {}
-        for meter in list(self._alive):
-            component = meter.component
-            try:
-                value = meter.read_uj()
-            except MeterLost as error:
-                self._lose(meter, error)
-                continue
-            delta = value - self._last_uj[component]
-            if delta < 0:
-                logger.error("%s meter went back by %d uJ; counted as 0", component, -delta)
-            deltas[component] = max(0, delta)
-            self._last_uj[component] = value
-        return deltas
+    def _credit_idle(self, share: IdleShare) -> None:
+        kind = EntryKind.HOST_OTHER if share.is_others else EntryKind.IDLE
+        account = self._idle_of(share.span.window_at, kind)
+        account.credit(share.span, share.component, share.uj)
+        if share.marks:
+            account.doubt(share.marks)
 
-    def _lose(self, meter: Meter, error: MeterLost) -> None:
-        logger.error("%s meter lost, its component is unknown from now on: %s", meter.component, error)
-        self._alive.remove(meter)
-        self._now_estimated()
+    def _idle_of(self, window_at: datetime, kind: EntryKind) -> Account:
+        found = self._idle.get((window_at, kind))
+        if found is None:
+            found = self._idle[window_at, kind] = Account(self._info, kind=kind)
+        return found
 
-    def _now_estimated(self) -> None:
+    def _now_estimated(self, marks: tuple[str, ...] = ()) -> None:
         # What was counted so far stays, but it is no longer all that was used.
         for account in (*self._active.values(), *self._idle.values()):
-            account.info = replace(account.info, quality=Quality.ESTIMATED)
-        self._info = _describe(self._alive)
+            account.doubt(marks)
+        self._info = self._describe()
+
+    def _describe(self) -> MeterInfo:
+        return _describe([counter.meter for counter in self._counters])
 
 
 def _describe(meters: Sequence[Meter]) -> MeterInfo:

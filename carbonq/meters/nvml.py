@@ -16,6 +16,9 @@ from carbonq.model import Quality
 
 _UJ_PER_MJ = 1000
 
+#: How far the counter may trail, in seconds.
+LAG_S = 0.1
+
 
 class NvmlMeter:
     """The energy counters of some GPUs, summed.
@@ -74,6 +77,15 @@ class NvmlMeter:
     def device_ids(self) -> Sequence[str]:
         """The UUIDs of the GPUs summed."""
         return self._device_ids
+
+    @property
+    def lag_s(self) -> float:
+        """The counter moves about every 100 ms."""
+        return LAG_S
+
+    def marks(self) -> Sequence[str]:
+        """Nothing to say."""
+        return ()
 
     def read_uj(self) -> int:
         """Return the uJ counted since this object was made. Raises MeterLost when a GPU cannot be read.

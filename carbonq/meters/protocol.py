@@ -12,7 +12,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Protocol
 
-from carbonq.model import Quality
+from carbonq.model import EntryKind, Quality
 
 
 class Component(StrEnum):
@@ -34,6 +34,15 @@ class MeterKind(StrEnum):
     TDP = "tdp"
     EXTERNAL = "external"
     NONE = "none"
+
+
+#: Marks: what must be said of a figure, which is an estimate then; they stand among its device ids.
+COUNTER_RESET = "counter_reset"  # the counter began again (driver reload): what it showed just before is not known
+DEVICE_LOST = "device_lost"  # the meter was lost while it ran: the figure holds what was counted before
+MERGED = "merged_interval"  # shorter than the counter's lag: its part, by time, of an interval it shared with others
+MIG_SLICE = "mig_slice"  # the counter covers the whole GPU of which this is a slice: an upper bound
+SAMPLING_GAP = "sampling_gap"  # power was not sampled for a while and taken as level in between
+SHARED_DEVICE = "shared_device"  # processes that are not ours used the device, too; the counter cannot tell them apart
 
 
 class MeterLost(Exception):
@@ -68,8 +77,17 @@ class Meter(Protocol):
         """The devices summed, e.g. GPU UUIDs."""
         ...
 
+    @property
+    def lag_s(self) -> float:
+        """Machine seconds by which the counter may trail what was used; 0 where a reading is exact."""
+        ...
+
     def read_uj(self) -> int:
         """Return the counter in uJ; never decreases, wrap-around and resets handled. Raises MeterLost."""
+        ...
+
+    def marks(self) -> Sequence[str]:
+        """Return what must be said of what was counted between the last two readings; usually nothing."""
         ...
 
     def close(self) -> None:
@@ -95,7 +113,10 @@ class MeteredPart:
 
 @dataclass(frozen=True, slots=True)
 class MeterInfo:
-    """How the hub's figures were obtained; the same for every part until a meter is lost."""
+    """How the hub's figures were obtained; the same for every part until a meter is lost.
+
+    ``device_ids`` ends with marks (``SHARED_DEVICE`` and the others) where something must be said of the figures.
+    """
 
     gpu_meter: MeterKind
     cpu_meter: MeterKind
@@ -107,7 +128,12 @@ class MeterInfo:
 
 @dataclass(frozen=True, slots=True)
 class IdleWindow:
-    """What the meters counted in one window while no engine batch was active."""
+    """What the meters counted in one window while no engine batch was active.
+
+    ``kind`` is ``idle``, or ``host_other`` for what a device counted while processes that are not ours used it. Time is
+    counted on the idle line, so a ``host_other`` part lasts 0 s.
+    """
 
     part: MeteredPart
     info: MeterInfo
+    kind: EntryKind = EntryKind.IDLE

@@ -15,6 +15,9 @@ from carbonq.model import Quality
 #: Where Linux shows the counters.
 POWERCAP = Path("/sys/class/powercap")
 
+#: How often the counters move, in seconds (Intel SDM volume 3B, section 16.10: about every millisecond).
+LAG_S = 0.001
+
 
 @dataclass(slots=True)
 class _Zone:
@@ -59,6 +62,15 @@ class RaplMeter:
     def device_ids(self) -> Sequence[str]:
         """The RAPL zones summed, e.g. ``intel-rapl:0``."""
         return tuple(zone.name for zone in self._zones)
+
+    @property
+    def lag_s(self) -> float:
+        """RAPL moves every millisecond."""
+        return LAG_S
+
+    def marks(self) -> Sequence[str]:
+        """Nothing to say."""
+        return ()
 
     def read_uj(self) -> int:
         """Return the uJ counted since this object was made. Raises MeterLost when a file cannot be read."""

@@ -137,8 +137,12 @@ def test_discover_takes_the_gpu_and_the_hub_divides_it(host: Host) -> None:
         from carbonq.meters.discover import discover
         from carbonq.meters.hub import Hub
         from carbonq.testing import FakeClock
-        hub = Hub(discover(gpus=(), watts_per_core=2.0, pids=lambda: (), may_use_rapl=False), FakeClock())
+        clock = FakeClock()
+        meters = discover(gpus=(), watts_per_core=2.0, pids=lambda: (), may_use_rapl=False)
+        hub = Hub(meters, clock, clock.machine)
+        clock.advance(1)
         handle = hub.start()
+        clock.advance(1)
         gpus(("GPU-a", 0, 12))
         parts, info = hub.end(handle)
         print(parts[0].gpu_uj, info.gpu_meter, info.cpu_meter, info.quality)
