@@ -27,6 +27,7 @@ from carbonq.cli import (
     models,
     plan,
     regions,
+    replay,
     submit,
     up,
     worker,
@@ -75,6 +76,7 @@ app.add_typer(ledger.app, name="ledger")
 app.add_typer(keys.app, name="keys")
 app.add_typer(db.app, name="db")
 app.add_typer(config.app, name="config")
+app.add_typer(replay.app, name="replay")
 app.add_typer(bench.app, name="bench")
 app.command("doctor")(doctor.doctor)
 app.command("health")(health.health)

@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from carbonq.model import Region
 from carbonq.plan.blend import NO_SKILL, Skill, blend
-from carbonq.plan.evidence import Known, Part, evidence
+from carbonq.plan.evidence import Evidence, Known, Part, evidence
 from carbonq.plan.forecaster import EMPTY, FloatArray, Series
 from carbonq.units import window_at, window_index
 
@@ -44,7 +44,7 @@ class ZoneData:
     """What is known of one grid zone: its newest forecast, its earlier ones, its observed past, and what was learned.
 
     ``earlier[i]`` is the forecast that was the newest ``evidence.ISSUE_AGES[i + 1]`` windows ago. Without a skill the
-    forecast is taken as it is.
+    forecast is taken as it is. ``step`` is how many windows one value of the source covers: all of them get one value.
     """
 
     forecast: Series = EMPTY
@@ -52,6 +52,7 @@ class ZoneData:
     history: Series = EMPTY
     earlier: tuple[Series, ...] = ()
     skill: Skill = NO_SKILL
+    step: int = 1
 
 
 def _nowhere() -> FloatArray:
@@ -113,6 +114,11 @@ class _Curve:
     spread: FloatArray
     basis: npt.NDArray[np.int8]
     parts: npt.NDArray[np.int8]
+    known: Evidence
+
+    def over(self, places: npt.NDArray[np.int64]) -> _Curve:
+        """Return the curve with each value where it holds."""
+        return _Curve(self.values[places], self.spread[places], self.basis[places], self.parts[places], self.known)
 
 
 def build(regions: Sequence[Region], zones: Mapping[str, ZoneData], now: datetime, windows: int) -> Outlook:
@@ -122,13 +128,23 @@ def build(regions: Sequence[Region], zones: Mapping[str, ZoneData], now: datetim
     observation if that is at most ``HOLD_WINDOWS`` old; then comes the newest forecast as far as it goes; then the
     daily shape. Zones that are not given stay missing. A zone's values depend on nothing of any other zone.
     """
+    return build_known(regions, zones, now, windows)[0]
+
+
+def build_known(
+    regions: Sequence[Region], zones: Mapping[str, ZoneData], now: datetime, windows: int
+) -> tuple[Outlook, dict[str, Evidence]]:
+    """Do as ``build``, and return what was known of each zone beside it: what a skill learns from once the truth is in.
+
+    Of a zone whose values cover several windows, each value is evidence once.
+    """
     first = window_index(now)
     wanted = np.arange(first, first + windows, dtype=np.int64)
     curves = {zone: _curve(data, wanted) for zone, data in zones.items()}
     unknown = _curve(ZoneData(), wanted)
     chosen = [curves.get(region.zone, unknown) for region in regions]
     shape = (len(regions), windows)
-    return Outlook(
+    made = Outlook(
         regions=tuple(region.name for region in regions),
         first_window=first,
         g_per_kwh=np.array([curve.values for curve in chosen], dtype=np.float64).reshape(shape),
@@ -138,9 +154,18 @@ def build(regions: Sequence[Region], zones: Mapping[str, ZoneData], now: datetim
         spread=np.array([curve.spread for curve in chosen], dtype=np.float64).reshape(shape),
         parts=np.array([curve.parts for curve in chosen], dtype=np.int8).reshape(shape),
     )
+    return made, {zone: curve.known for zone, curve in curves.items()}
 
 
 def _curve(data: ZoneData, wanted: npt.NDArray[np.int64]) -> _Curve:
+    if data.step == 1 or not len(wanted):
+        return _curve_of(data, wanted)
+    # The value that covers the running window has begun before it.
+    heads, places = np.unique(np.maximum(wanted - wanted % data.step, wanted[0]), return_inverse=True)
+    return _curve_of(data, heads).over(places)
+
+
+def _curve_of(data: ZoneData, wanted: npt.NDArray[np.int64]) -> _Curve:
     known = evidence(Known(int(wanted[0]), (data.forecast, *data.earlier), data.history), wanted)
     made = blend(data.skill, known)
     has_forecast = known.kind > 0
@@ -157,4 +182,4 @@ def _curve(data: ZoneData, wanted: npt.NDArray[np.int64]) -> _Curve:
         values[0], basis[0], parts[0] = observed[1], _CODE[Basis.HELD], Part.OBSERVED
     is_missing = np.isnan(values)
     basis[is_missing], parts[is_missing] = 0, 0
-    return _Curve(values, made.spread, basis.astype(np.int8), parts)
+    return _Curve(values, made.spread, basis.astype(np.int8), parts, known)
