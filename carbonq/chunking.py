@@ -12,7 +12,7 @@ from decimal import Decimal
 from math import ceil
 from typing import NamedTuple
 
-from carbonq.model import Endpoint, Job
+from carbonq.model import Endpoint, Job, Treatment
 from carbonq.units import WINDOW_S, window_index
 
 
@@ -34,6 +34,7 @@ class Kind(NamedTuple):
     deadline_class: int
     tenant: str | None
     cap: tuple[str, Decimal] | None  # a job with a carbon cap keeps its chunks to itself
+    treatment: Treatment = Treatment.PLANNED
 
 
 def kind_of(job: Job, now: datetime, *, isolate_tenants: bool) -> Kind:
@@ -46,6 +47,7 @@ def kind_of(job: Job, now: datetime, *, isolate_tenants: bool) -> Kind:
         deadline_class=deadline_class(job.deadline_at, now),
         tenant=job.tenant if isolate_tenants else None,
         cap=None if job.max_carbon_g is None else (job.job_id, job.max_carbon_g),
+        treatment=job.treatment,
     )
 
 

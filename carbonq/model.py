@@ -62,6 +62,14 @@ class ChunkState(StrEnum):
     DONE = "done"
 
 
+class Treatment(StrEnum):
+    """What carbonq does with a job; the last two run at once in the home region, as without it."""
+
+    PLANNED = "planned"
+    OBSERVED = "observed"  # a plan is kept beside
+    HELD_OUT = "held_out"  # what planned jobs are compared with
+
+
 class RegionState(StrEnum):
     """What an operator has said of a region."""
 
@@ -269,6 +277,7 @@ class Job:
     error: str | None
     metadata: Mapping[str, str]
     retired_at: datetime | None = None
+    treatment: Treatment = Treatment.PLANNED
 
     @property
     def is_final(self) -> bool:
@@ -324,6 +333,7 @@ class NewChunk:
     baseline_window_at: datetime
     latest_start_at: datetime | None = None
     parent_chunk_id: str | None = None
+    treatment: Treatment = Treatment.PLANNED
 
 
 @dataclass(frozen=True, slots=True)
@@ -353,6 +363,7 @@ class Chunk:
     dispatched_at: datetime | None
     baseline_region: str
     baseline_window_at: datetime
+    treatment: Treatment = Treatment.PLANNED
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from carbonq.engines.protocol import Engine
 from carbonq.errors import ConfigError, NotFound
 from carbonq.meters.protocol import Meter
 from carbonq.model import Maintenance, Model, Region
+from carbonq.plan.treatment import TreatmentRules
 from carbonq.services import installation, setup
 from carbonq.services.installation import Shared
 from carbonq.store import clocks, schema
@@ -205,6 +206,11 @@ def _region(name: str, region: RegionSettings) -> Region:
         transfer_g_per_kwh=region.transfer_g_per_kwh,
         price_per_kwh=region.price_per_kwh,
     )
+
+
+def make_treatments(settings: Settings) -> TreatmentRules:
+    """Return whose jobs are only observed, and which share of the others is held out."""
+    return TreatmentRules(settings.observe_only, frozenset(settings.observe_tenants), settings.holdout_share)
 
 
 def make_models(settings: Settings) -> dict[str, Model]:

@@ -16,6 +16,7 @@ from carbonq.api.sums import JobSums
 from carbonq.blobs import BlobStore
 from carbonq.clock import Clock
 from carbonq.model import Model, Region
+from carbonq.plan.treatment import TreatmentRules
 from carbonq.store.database import Database
 
 
@@ -70,6 +71,7 @@ class Api:
     tickets: ApiTickets
     nudger: Nudger
     sums: JobSums = field(default_factory=JobSums)
+    treatments: TreatmentRules = field(default_factory=TreatmentRules)
 
 
 def api_of(request: Request) -> Api:

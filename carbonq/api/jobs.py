@@ -121,6 +121,7 @@ def _store(api: Api, staged: Staged, new: NewJob) -> tuple[Job, bool]:
         clock=api.clock,
         limits=submit_limits(api),
         throughputs=learned,
+        treatments=api.treatments,
     )
     if is_new:
         api.nudger.nudge("plan")  # a placement is visible sooner; the schedule brings it anyhow

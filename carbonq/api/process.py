@@ -61,6 +61,7 @@ def make_api(runtime: wiring.Runtime, tickets: Tickets) -> Api:
         max_stale_s=settings.max_stale_s,
         tickets=tickets,
         nudger=Nudger(tickets),
+        treatments=wiring.make_treatments(settings),
     )
 
 

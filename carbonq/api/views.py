@@ -55,6 +55,7 @@ def job_view(job: Job) -> dict[str, Any]:
         "finished_at": time_or_none(job.finished_at),
         "is_late": job.finished_at is not None and job.finished_at > job.deadline_at,
         "infeasible": job.infeasible,
+        "treatment": job.treatment.value,
         "error": job.error,
         "metadata": dict(job.metadata),
         "progress": {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
@@ -99,6 +99,21 @@ class Settings(Strict):
         15.0, gt=0, le=MAX_S, description="Most machine seconds between checkpoints of a chunk."
     )
     replan_margin: float = Field(0.03, ge=0, lt=1, description="Relative gain below which a placement is not moved.")
+    observe_only: bool = Field(
+        False,
+        description="Run all work at once in its home region, as without carbonq, and only keep plans beside "
+        "(`carbonq plan observed`).",
+    )
+    observe_tenants: tuple[Annotated[str, Field(pattern=NAME)], ...] = Field(
+        (), description="Tenants whose work alone is only observed."
+    )
+    holdout_share: float = Field(
+        0.0,
+        ge=0,
+        le=0.5,
+        description="Share of the jobs that runs at once in the home region, to measure what planning saves "
+        "(`carbonq plan holdout`).",
+    )
     price_weight_g: float = Field(
         0.0, ge=0, le=1e9, description="Grams of CO2e that one unit of price weighs in a plan; 0: carbon alone counts."
     )

@@ -174,6 +174,7 @@ def _draft(
         est_energy_uj=estimate.energy_uj(tokens, lane.uj_per_token),
         baseline_region=kind.home_region,
         baseline_window_at=window_of(release_at),
+        treatment=kind.treatment,
         latest_start_at=policy.latest_safe_start(deadline_at, duration_s, factor, margin),
     )
 

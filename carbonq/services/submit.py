@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -21,6 +21,7 @@ from carbonq.clock import Clock
 from carbonq.errors import Conflict, Infeasible, InvalidRequest, StoreUnavailable
 from carbonq.model import Job, JobState, Model, NewItem, NewJob, Region, Throughput
 from carbonq.plan import policy
+from carbonq.plan.treatment import TreatmentRules, treatment_of
 from carbonq.store import events, items, jobs
 from carbonq.store.database import Database, Tx
 from carbonq.store.dialect import machine_now
@@ -65,6 +66,7 @@ def submit(
     clock: Clock,
     limits: Limits,
     throughputs: Mapping[tuple[str, str], Throughput],
+    treatments: TreatmentRules = TreatmentRules(),  # noqa: B008 (frozen)
 ) -> tuple[Job, bool]:
     """Store a job and return it, and whether it is new (False: the idempotency key's first job came back).
 
@@ -84,6 +86,7 @@ def submit(
         found = read_input(staged, request, model, limits)
         _check_feasible(request, model, regions, found, clock=clock, limits=limits, throughputs=throughputs)
         job = _new_job(request, staged.size, found, now, home_region)
+        job = replace(job, treatment=treatment_of(job.job_id, job.tenant, treatments))
         return _store(db, blobs, staged, job=job, request=request, new_items=found.items, fingerprint=fingerprint)
     finally:
         staged.discard()

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import bindparam, delete, func, insert, select, text, update
 
 from carbonq.errors import NotFound
-from carbonq.model import Chunk, ChunkState, Endpoint, ItemState, NewChunk
+from carbonq.model import Chunk, ChunkState, Endpoint, ItemState, NewChunk, Treatment
 from carbonq.store import items as item_rows
 from carbonq.store.database import Tx
 from carbonq.store.dialect import UtcDateTime, is_any_of, serialise
@@ -31,6 +31,7 @@ def from_row(row: Mapping[Any, Any]) -> Chunk:
     values["endpoint"] = Endpoint(values["endpoint"])
     values["state"] = ChunkState(values["state"])
     values["regions"] = None if values["regions"] is None else tuple(values["regions"])
+    values["treatment"] = Treatment(values["treatment"] or Treatment.PLANNED)
     return Chunk(**values)
 
 
@@ -68,6 +69,7 @@ def _row(chunk: NewChunk, created_at: datetime) -> dict[str, Any]:
         "baseline_window_at": chunk.baseline_window_at,
         "parent_chunk_id": chunk.parent_chunk_id,
         "created_at": created_at,
+        "treatment": chunk.treatment,
     }
 
 

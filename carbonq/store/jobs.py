@@ -11,7 +11,7 @@ from sqlalchemy import and_, func, insert, or_, select, update
 from sqlalchemy.exc import IntegrityError
 
 from carbonq.errors import Conflict, InvalidRequest, NotFound
-from carbonq.model import Endpoint, Job, JobState, LatePolicy
+from carbonq.model import Endpoint, Job, JobState, LatePolicy, Treatment
 from carbonq.store.database import Tx
 from carbonq.store.dialect import is_any_of
 from carbonq.store.tables import jobs
@@ -37,6 +37,7 @@ def _job(row: Mapping[Any, Any]) -> Job:
     values["endpoint"] = Endpoint(values["endpoint"])
     values["state"] = JobState(values["state"])
     values["late_policy"] = LatePolicy(values["late_policy"])
+    values["treatment"] = Treatment(values["treatment"] or Treatment.PLANNED)
     values["regions"] = None if values["regions"] is None else tuple(values["regions"])
     return Job(**values)
 

@@ -283,4 +283,5 @@ def _child(parent: Chunk, half: Sequence[Item]) -> NewChunk:
         baseline_window_at=parent.baseline_window_at,
         latest_start_at=parent.latest_start_at,
         parent_chunk_id=parent.chunk_id,
+        treatment=parent.treatment,
     )
