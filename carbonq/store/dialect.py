@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
@@ -30,7 +31,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.dialects.postgresql import ARRAY, JSONB
 from sqlalchemy.engine import Dialect, Engine, make_url
-from sqlalchemy.types import TypeDecorator, TypeEngine
+from sqlalchemy.types import NullType, TypeDecorator, TypeEngine
 
 from carbonq.units import LEDGER_CONTEXT, iso, parse_iso, plain
 
@@ -169,15 +170,61 @@ def insert_columns(
     quoted = ", ".join(f'"{name}"' for name in values)
     ending = " ON CONFLICT DO NOTHING" if skip_existing else ""
     if tx.dialect.name == "postgresql":
-        types = (table.c[name].type.compile(dialect=tx.dialect).replace("BIGSERIAL", "BIGINT") for name in values)
-        arrays = ", ".join(f"%s::{kind}[]" for kind in types)
-        statement = f"INSERT INTO {table.name} ({quoted}) SELECT * FROM unnest({arrays}){ending}"
-        tx.exec_driver_sql(statement, tuple(list(column) for column in values.values()))
+        _insert_arrays(tx, table, values, quoted, ending)
         return
     marks = ", ".join("?" * len(values))
     rows = list(zip(*values.values(), strict=True))
     if rows:
         tx.exec_driver_sql(f"INSERT INTO {table.name} ({quoted}) VALUES ({marks}){ending}", rows)
+
+
+def _insert_arrays(tx: Connection, table: Table, values: Mapping[str, Sequence[Any]], quoted: str, ending: str) -> None:
+    """Insert columns into PostgreSQL: one array for each that varies, one plain value for each that does not."""
+    count = len(next(iter(values.values())))
+    if not count:
+        return
+    selected: list[str] = []
+    given: list[Any] = []
+    arrays: list[str] = []
+    texts: list[Any] = []
+    for name, column in values.items():
+        kind = table.c[name].type.compile(dialect=tx.dialect).replace("BIGSERIAL", "BIGINT")
+        if _is_constant(column):
+            selected.append(f"%s::{kind}")
+            given.append(column[0])
+        else:
+            selected.append(f'u."{name}"')
+            arrays.append(f"%s::{kind}[]")
+            texts.append(_array(column))
+    names = ", ".join(one[2:] for one in selected if one.startswith("u."))
+    source = f"unnest({', '.join(arrays)}) AS u ({names})" if arrays else f"generate_series(1, {count})"
+    statement = f"INSERT INTO {table.name} ({quoted}) SELECT {', '.join(selected)} FROM {source}{ending}"
+    tx.exec_driver_sql(statement, (*given, *texts))
+
+
+def _is_constant(column: Sequence[Any]) -> bool:
+    first = column[0]
+    if isinstance(first, Decimal | float):  # equal ones may be written differently: 1.2 and 1.20
+        return all(one is first for one in column)
+    return list(column).count(first) == len(column)
+
+
+def _array(column: Sequence[Any]) -> Any:
+    """Write whole numbers, decimals and texts as PostgreSQL reads an array; the driver takes several times as long."""
+    first = next(one for one in column if one is not None)
+    if isinstance(first, bool) or not isinstance(first, int | Decimal | str):
+        return list(column)
+    if isinstance(first, str):
+        cells = ["NULL" if one is None else _quoted(one) for one in column]
+    else:
+        cells = ["NULL" if one is None else str(one) for one in column]
+    return "{" + ",".join(cells) + "}"
+
+
+def _quoted(text_: str) -> str:
+    if "\\" in text_ or '"' in text_:
+        text_ = text_.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text_}"'
 
 
 def insert_new(tx: Connection, table: Table, rows: Sequence[Mapping[str, Any]]) -> int:
@@ -195,6 +242,53 @@ def is_any_of(tx: Connection, column: ColumnElement[Any], values: Sequence[int] 
     if tx.dialect.name == "postgresql":
         return column == any_(literal(list(values), ARRAY(column.type)))
     return column.in_(select(func.json_each(json.dumps(list(values))).table_valued("value").c.value))
+
+
+def as_text(tx: Connection, column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return a time or decimal as the ledger's CSV writes it, and any other column as it is."""
+    if not isinstance(column.type, UtcDateTime | ExactDecimal):
+        return column
+    if tx.dialect.name != "postgresql":
+        return type_coerce(column, TEXT())  # stored as such
+    if isinstance(column.type, ExactDecimal):
+        return cast(column, TEXT())
+    return func.to_char(func.timezone("UTC", column), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"', type_=TEXT())
+
+
+def stored_text(tx: Connection, column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return a time or decimal as the text that stands for it, any other column as it is; NULL stays NULL."""
+    if not isinstance(column.type, UtcDateTime | ExactDecimal):
+        return type_coerce(column, NullType())
+    if tx.dialect.name != "postgresql":
+        return type_coerce(column, NullType())  # stored as such
+    if isinstance(column.type, UtcDateTime):
+        return func.to_char(func.timezone("UTC", column), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+    return cast(column, TEXT())
+
+
+def hold_still(tx: Connection) -> None:
+    """Let all reads of a transaction that has not read yet see the same moment; SQLite's do anyhow."""
+    if tx.dialect.name == "postgresql":
+        tx.execute(text("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ"))
+
+
+@contextmanager
+def unreadable_shown(tx: Connection) -> Generator[None]:
+    """Let SQLite's driver hand out text that is not UTF-8, with surrogates in place of what cannot be decoded."""
+    if tx.dialect.name == "postgresql":
+        yield
+        return
+    driver: Any = tx.connection.driver_connection
+    before = driver.text_factory
+    driver.text_factory = _decode
+    try:
+        yield
+    finally:
+        driver.text_factory = before
+
+
+def _decode(data: bytes) -> str:
+    return data.decode("utf-8", "surrogateescape")
 
 
 def exact_sum(tx: Connection, column: ColumnElement[Any]) -> list[ColumnElement[Any]]:

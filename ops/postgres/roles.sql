@@ -40,7 +40,8 @@ BEGIN
   END LOOP;
   FOR object IN
     SELECT p.oid::regprocedure AS name FROM pg_proc p
-    WHERE p.pronamespace = current_schema()::regnamespace AND p.proname LIKE '%\_is\_append\_only'
+    WHERE p.pronamespace = current_schema()::regnamespace
+      AND (p.proname LIKE '%\_is\_append\_only' OR p.proname IN ('entries_await_seal', 'entries_is_referring'))
   LOOP
     EXECUTE format('ALTER FUNCTION %s OWNER TO carbonq_owner', object.name);
   END LOOP;
@@ -117,6 +118,17 @@ GRANT INSERT ON rates, facts, engine_batches, entries TO carbonq_control, carbon
 GRANT SELECT ON unsettled TO carbonq_api, carbonq_control, carbonq_auditor;
 GRANT INSERT ON unsettled TO carbonq_control, carbonq_worker;
 GRANT DELETE ON unsettled TO carbonq_control;
+-- Restatements are made by control, gaps of silent workers too; what was corrected is noted where it is stored.
+GRANT SELECT ON restatements TO carbonq_api, carbonq_control, carbonq_auditor;
+GRANT INSERT ON restatements TO carbonq_control;
+GRANT SELECT, INSERT, DELETE ON corrections TO carbonq_control;
+GRANT SELECT ON gaps TO carbonq_api, carbonq_control, carbonq_auditor;
+GRANT INSERT, UPDATE (returned_at) ON gaps TO carbonq_control;
+-- Seals: control makes them; who checks the ledger needs what waits for one too.
+GRANT SELECT ON seals, seal_parts TO carbonq_api, carbonq_control, carbonq_auditor;
+GRANT INSERT ON seals, seal_parts TO carbonq_control;
+GRANT SELECT ON unsealed TO carbonq_control, carbonq_auditor;
+GRANT DELETE ON unsealed TO carbonq_control;
 -- What the export joins to an entry.
 GRANT SELECT (chunk_id, model, endpoint) ON chunks TO carbonq_auditor;
 GRANT SELECT ON placements TO carbonq_auditor;

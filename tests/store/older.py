@@ -275,6 +275,21 @@ ROWS: Mapping[str, Mapping[str, list[dict[str, Any]]]] = {
             }
         ]
     },
+    "0006": {
+        "corrections": [{"signal": "moer", "zone": "Z-AWAY", "source": "test", "window_at": T0}],
+        "restatements": [
+            {
+                "restatement_id": "rst_1",
+                "recorded_at": T0,
+                "recorded_by": "anna",
+                "reason": "the provider's new model",
+                "is_automatic": False,
+                "start_at": T0,
+                "end_at": T0 + HOUR,
+            }
+        ],
+        "gaps": [{"worker_id": "worker_0", "silent_since": T0, "engine_batch_id": "eb_gap0", "booked_at": T0}],
+    },
 }
 
 #: What was booked: an engine batch of five items.

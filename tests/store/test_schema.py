@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.operations import Operations
@@ -12,9 +14,10 @@ from sqlalchemy.exc import DBAPIError
 
 from carbonq import rooms
 from carbonq.errors import ConfigError
-from carbonq.store import schema, tables
+from carbonq.store import ledger, schema, tables
 from carbonq.store.database import Database
 from carbonq.store.dialect import machine_now
+from tests.unit.bookings import book, rate_book
 
 
 def test_upgrade_is_idempotent_and_reaches_head(database: Database) -> None:
@@ -77,10 +80,87 @@ def test_ledger_tables_refuse_update_and_delete(database: Database) -> None:
             tx.execute(text(statement))
 
 
+def test_replace_does_not_go_past_the_triggers(sqlite_database: Database) -> None:
+    """SQLite takes the row in the way of a REPLACE without asking the trigger on DELETE."""
+    with sqlite_database.write() as tx:
+        ledger.insert_booking(tx, book())
+    names = ", ".join(f'"{column.name}"' for column in tables.entries.c)
+    first = {"rowid": "rowid", "entry_id": "entry_id", "revision": "revision", "energy_uj": "7"}
+    others = {"entry_id": "'eb_x.1.0'", "supersedes": "'again'"}
+    attempts = (
+        f"INSERT OR REPLACE INTO entries ({names}) SELECT {_with(names, first)} FROM entries",
+        f"REPLACE INTO entries (rowid, {names}) SELECT rowid, {_with(names, first | others)} FROM entries LIMIT 1",
+        "INSERT OR REPLACE INTO facts SELECT fact_id, 'x', pue, pue_source, hardware, ownership, embodied_kg, life_h "
+        "FROM facts",
+    )
+    before = _everything(sqlite_database)
+    for statement in attempts:
+        with sqlite_database.write() as tx:
+            tx.exec_driver_sql(statement)
+        assert _everything(sqlite_database) == before, statement
+
+
+def test_replace_takes_no_revision_by_what_it_supersedes(sqlite_database: Database) -> None:
+    booked = book()
+    again = booked.entries[0] | {"revision": 2, "supersedes": f"{booked.entries[0]['entry_id']}#1"}
+    with sqlite_database.write() as tx:
+        ledger.insert_booking(tx, booked)
+        tx.execute(tables.entries.insert(), again)
+    before = _everything(sqlite_database)
+    names = ", ".join(f'"{column.name}"' for column in tables.entries.c)
+    chosen = _with(names, {"revision": "3"})
+    with sqlite_database.write() as tx:
+        tx.exec_driver_sql(f"REPLACE INTO entries ({names}) SELECT {chosen} FROM entries WHERE revision = 2")
+    assert _everything(sqlite_database) == before
+
+
+def _with(names: str, values: dict[str, str]) -> str:
+    return ", ".join(values.get(name.strip('"'), name) for name in names.split(", "))
+
+
+def _everything(database: Database) -> list[object]:
+    with database.read() as tx:
+        return [tx.execute(table.select().order_by(*table.primary_key)).all() for table in tables.APPEND_ONLY]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "TRUNCATE entries CASCADE",
+        "UPDATE entries SET energy_uj = 1",
+        "INSERT INTO facts SELECT * FROM facts ON CONFLICT (fact_id) DO UPDATE SET region = 'x'",
+        "MERGE INTO facts AS f USING facts AS g ON f.fact_id = g.fact_id WHEN MATCHED THEN UPDATE SET region = 'x'",
+        "WITH gone AS (DELETE FROM rates RETURNING rate_id) SELECT count(*) FROM gone",
+    ],
+)
+def test_postgresql_refuses_every_way_to_change_the_ledger(postgresql: Database, statement: str) -> None:
+    with postgresql.write() as tx:
+        ledger.insert_booking(tx, book(rates=rate_book()))
+    before = _everything(postgresql)
+    with pytest.raises(DBAPIError, match="append-only"), postgresql.write() as tx:
+        tx.execute(text(statement))
+    assert _everything(postgresql) == before
+
+
+def test_an_entry_refers_only_to_what_is_there(database: Database) -> None:
+    booked = book(rates=rate_book())
+    for column in ("moer_rate_id", "aer_rate_id", "baseline_rate_id", "baseline_fact_id"):
+        wrong = replace(booked, entries=[*booked.entries[:-1], booked.entries[-1] | {column: "nowhere"}])
+        with pytest.raises(DBAPIError, match=r"FOREIGN KEY|refers to nowhere"), database.write() as tx:
+            ledger.insert_booking(tx, wrong)
+    with database.write() as tx:
+        ledger.insert_booking(tx, booked)
+
+
 def test_migrations_make_exactly_the_tables_of_the_code(database: Database) -> None:
     with database.read() as tx:
         context = MigrationContext.configure(tx, opts={"compare_type": False})
-        assert compare_metadata(context, tables.metadata) == []
+        found = compare_metadata(context, tables.metadata)
+    if not database.is_sqlite:  # there a trigger stands for the foreign keys of entries
+        lacking = [one[1].table.name for one in found if one[0] == "add_fk"]
+        assert lacking == ["entries"] * 4
+        found = [one for one in found if one[0] != "add_fk"]
+    assert found == []
 
 
 def test_downgrade_leaves_nothing(database: Database) -> None:

@@ -15,7 +15,17 @@ from carbonq.store.tables.installation import (
     throughputs,
     workers,
 )
-from carbonq.store.tables.ledger import APPEND_ONLY, engine_batches, entries, facts, rates, unsettled
+from carbonq.store.tables.ledger import APPEND_ONLY as _LEDGER
+from carbonq.store.tables.ledger import (
+    corrections,
+    engine_batches,
+    entries,
+    facts,
+    gaps,
+    rates,
+    restatements,
+    unsettled,
+)
 from carbonq.store.tables.metadata import metadata
 from carbonq.store.tables.planning import (
     baseline_slots,
@@ -27,7 +37,11 @@ from carbonq.store.tables.planning import (
     shadows,
     source_states,
 )
+from carbonq.store.tables.seals import seal_parts, seals, unsealed
 from carbonq.store.tables.work import attempts, chunks, events, items, jobs, segments
+
+#: Tables that only ever grow; a trigger on each refuses UPDATE and DELETE.
+APPEND_ONLY = (*_LEDGER, seals, seal_parts)
 
 __all__ = [
     "APPEND_ONLY",
@@ -36,11 +50,13 @@ __all__ = [
     "baseline_slots",
     "chunks",
     "clocks",
+    "corrections",
     "engine_batches",
     "entries",
     "events",
     "facts",
     "forecasts",
+    "gaps",
     "installation",
     "items",
     "jobs",
@@ -51,11 +67,15 @@ __all__ = [
     "plans",
     "rates",
     "regions",
+    "restatements",
     "schema_floor",
+    "seal_parts",
+    "seals",
     "segments",
     "shadows",
     "source_states",
     "throughputs",
+    "unsealed",
     "unsettled",
     "workers",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, Table, Text
+from sqlalchemy import BigInteger, Boolean, Column, Float, ForeignKey, Index, Integer, Table, Text, text
 
 from carbonq.store.dialect import ExactDecimal, Json, UtcDateTime
 from carbonq.store.tables.metadata import metadata
@@ -27,6 +27,7 @@ rates = Table(
     Column("is_estimated", Boolean, nullable=False),
     Column("kind", Text, nullable=False),
     Column("may_settle", Boolean, nullable=False),
+    Index("ix_rates_window_at", "signal", "zone", "window_at"),
 )
 
 facts = Table(  # what was stated of a region when the energy was used
@@ -74,6 +75,7 @@ engine_batches = Table(  # one row for each part (window) of an engine batch, an
     Column("dram_meter", Text, nullable=False),
     Column("quality", Text, nullable=False),
     Column("uncertainty_pct", Float),
+    Index("ix_engine_batches_window_at", "window_at"),  # an entry's window is its part's: find it here, then by part
 )
 
 entries = Table(  # narrow: what engine_batches, rates, facts, chunks and placements say is joined at export
@@ -116,6 +118,8 @@ entries = Table(  # narrow: what engine_batches, rates, facts, chunks and placem
     Column("cpu_uj", BigInteger),
     Column("dram_uj", BigInteger),
     Column("energy_uj", BigInteger),  # NULL where no meter covered anything
+    # On PostgreSQL one trigger a statement stands for these four foreign keys: what they refer to is never taken away,
+    # and a look at each row's four was half of what an entry cost.
     Column("moer_rate_id", Text, ForeignKey("rates.rate_id")),
     Column("moer_status", Text, nullable=False),
     Column("emission_g", ExactDecimal),
@@ -139,7 +143,13 @@ entries = Table(  # narrow: what engine_batches, rates, facts, chunks and placem
     Index("ix_entries_job_id", "job_id"),
     Index("ix_entries_tenant_recorded_at", "tenant", "recorded_at"),
     Index("ix_entries_engine_batch_id", "engine_batch_id", "part"),
-    Index("ix_entries_window_at", "window_at"),
+    Index("ix_entries_baseline_rate_id", "baseline_rate_id"),  # a baseline lies in another window than its entry
+    Index(
+        "ix_entries_restatement_id",
+        "restatement_id",
+        sqlite_where=text("restatement_id IS NOT NULL"),
+        postgresql_where=text("restatement_id IS NOT NULL"),
+    ),
 )
 
 unsettled = Table(  # which rates the entries of a part still wait for; a work list, rows go when they are settled
@@ -153,5 +163,38 @@ unsettled = Table(  # which rates the entries of a part still wait for; a work l
     Index("ix_unsettled_engine_batch_id", "engine_batch_id", "part"),
 )
 
+corrections = Table(  # observations that were said anew: a work list, rows go when entries of theirs are restated
+    "corrections",
+    metadata,
+    Column("signal", Text, primary_key=True),
+    Column("zone", Text, primary_key=True),
+    Column("source", Text, primary_key=True),
+    Column("window_at", UtcDateTime, primary_key=True),
+)
+
+restatements = Table(  # who restated entries, when, why and which; the entries' revisions name theirs
+    "restatements",
+    metadata,
+    Column("restatement_id", Text, primary_key=True),
+    Column("recorded_at", UtcDateTime, nullable=False),
+    Column("recorded_by", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("is_automatic", Boolean, nullable=False),  # noticed by settlement, nobody asked for it
+    Column("signal", Text),  # NULL: both
+    Column("zone", Text),  # NULL: all
+    Column("start_at", UtcDateTime, nullable=False),  # windows of rates: from, up to and not including
+    Column("end_at", UtcDateTime, nullable=False),
+)
+
+gaps = Table(  # silences of workers that were booked as gaps
+    "gaps",
+    metadata,
+    Column("worker_id", Text, primary_key=True),
+    Column("silent_since", UtcDateTime, primary_key=True),  # machine time: when it was heard of last
+    Column("engine_batch_id", Text, nullable=False),
+    Column("booked_at", UtcDateTime, nullable=False),
+    Column("returned_at", UtcDateTime),  # machine time: it was heard of again, and its meters tell the truth
+)
+
 #: Tables that only ever grow; a trigger on each refuses UPDATE and DELETE.
-APPEND_ONLY = (rates, facts, engine_batches, entries)
+APPEND_ONLY = (rates, facts, engine_batches, entries, restatements)
