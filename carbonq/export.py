@@ -8,13 +8,11 @@ Text that a spreadsheet would take for a formula gets an apostrophe in front; ``
 from __future__ import annotations
 
 import csv
-import io
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from decimal import Decimal
 from functools import lru_cache
-from operator import itemgetter
 from typing import Any, Protocol
 
 from carbonq.model import Signal
@@ -74,13 +72,11 @@ TEXT_COLUMNS: frozenset[str] = frozenset(
     )
 )
 
-_IS_TEXT = tuple(name in TEXT_COLUMNS for name in COLUMNS)
-_read_line = itemgetter(*COLUMNS)
-_read_texts = itemgetter(*TEXT_COLUMNS)
-
 #: What spreadsheets start a formula or a control with; the apostrophe itself, so that escaping can be undone.
 _DANGEROUS = ("=", "+", "-", "@", "\t", "\r", "\n", "'", "＝", "＋", "－", "＠")
-_DANGER = re.compile("\0[" + re.escape("".join(_DANGEROUS)) + "]")
+
+#: What makes a cell need quotes.
+_QUOTED = re.compile('[",\r\n]')
 
 
 def escape(text: str) -> str:
@@ -114,7 +110,7 @@ _WRITERS: Mapping[type, Callable[[Any], str]] = {
 
 
 #: Column of the CSV -> column of ``entries``, with the one name that differs.
-_ENTRY = {
+ENTRY_COLUMNS: Mapping[str, str] = {
     name: name
     for name in (
         *("entry_id", "revision", "supersedes", "reason", "restatement_id", "recorded_at", "recorded_by", "kind"),
@@ -126,8 +122,6 @@ _ENTRY = {
         *("baseline_region", "baseline_moer_status", "baseline_g", "saved_g", "cost"),
     )
 } | {"baseline_window": "baseline_window_at"}
-
-_read_entry = itemgetter(*_ENTRY.values())
 
 _BATCH = {
     name: name
@@ -161,11 +155,7 @@ _RATE_SOURCE = {"window": "window_at", "estimated": "is_estimated"}
 
 def entry_cells(row: StoredRow) -> Cells:
     """Render what an ``entries`` row says by itself."""
-    # The one loop that runs for every cell of an export: no call for text and for what is unknown.
-    return {
-        name: value if value.__class__ is str else "" if value is None else text_of(value)
-        for name, value in zip(_ENTRY, _read_entry(row), strict=True)
-    }
+    return {name: text_of(row[source]) for name, source in ENTRY_COLUMNS.items()}
 
 
 def batch_cells(row: StoredRow) -> Cells:
@@ -203,30 +193,51 @@ def baseline_cells(fact: StoredRow | None, rate: StoredRow | None) -> Cells:
     }
 
 
-def write_csv(pages: Iterable[Iterable[Mapping[str, str]]]) -> Iterator[bytes]:
-    """Write the header and then each page of lines, as UTF-8, without holding more than a page."""
-    buffer = io.StringIO(newline="")
-    writer = csv.writer(buffer, lineterminator="\r\n")
-    writer.writerow(COLUMNS)
+#: Columns of ``entries`` in which the items of an engine batch differ, in the order of ``COLUMNS``; the other cells of
+#: a line are the same for many.
+OWN_COLUMNS: tuple[str, ...] = (
+    *("entry_id", "supersedes", "custom_id", "item", "share_num", "prompt_tokens", "cached_tokens"),
+    *("completion_tokens", "gpu_uj", "cpu_uj", "dram_uj", "energy_uj", "emission_g", "inventory_g", "embodied_g"),
+    *("baseline_g", "saved_g"),
+)
+
+#: How many of them, at the beginning, are texts.
+OWN_TEXTS = 3
+
+
+def header() -> str:
+    """Return the first line of the CSV, with its CRLF."""
+    return ",".join(COLUMNS) + "\r\n"
+
+
+def quoted(text: str) -> str:
+    """Write one text cell: safe for spreadsheets, in quotes where RFC 4180 wants them."""
+    text = escape(text)
+    return text if _QUOTED.search(text) is None else '"' + text.replace('"', '""') + '"'
+
+
+def line(cells: Mapping[str, str]) -> str:
+    """Write one line, with its CRLF."""
+    return ",".join(quoted(cells[name]) if name in TEXT_COLUMNS else cells[name] for name in COLUMNS) + "\r\n"
+
+
+def line_template(cells: Mapping[str, str]) -> str:
+    """Return a line as a ``%`` template with one ``%s`` for each of ``OWN_COLUMNS``, its other cells from ``cells``."""
+    parts: list[str] = []
+    for name in COLUMNS:
+        if name in OWN_COLUMNS:
+            parts.append("%s")
+        else:
+            parts.append((quoted(cells[name]) if name in TEXT_COLUMNS else cells[name]).replace("%", "%%"))
+    return ",".join(parts) + "\r\n"
+
+
+def write_csv(pages: Iterable[str], *, has_header: bool = True) -> Iterator[bytes]:
+    """Write the header and then each page of finished lines, as UTF-8, without holding more than a page."""
+    if has_header:
+        yield header().encode()
     for page in pages:
-        writer.writerows(_line(cells) for cells in page)
-        yield _drain(buffer)
-    yield _drain(buffer)
-
-
-def _line(cells: Mapping[str, str]) -> Sequence[str]:
-    line = _read_line(cells)
-    # One search through all texts of the line; hardly any line needs the second look.
-    if _DANGER.search("\0" + "\0".join(_read_texts(cells))) is None:
-        return line
-    return [escape(cell) if is_text else cell for cell, is_text in zip(line, _IS_TEXT, strict=True)]
-
-
-def _drain(buffer: io.StringIO) -> bytes:
-    data = buffer.getvalue().encode()
-    buffer.seek(0)
-    buffer.truncate()
-    return data
+        yield page.encode()
 
 
 def read_csv(lines: Iterable[str]) -> Iterator[Cells]:

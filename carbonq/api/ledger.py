@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
 from fastapi.responses import StreamingResponse
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
-from carbonq import export
 from carbonq.api import views
 from carbonq.api.auth import Caller
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.errors import InvalidRequest, NotFound
+from carbonq.model import EntryKind, RateStatus
+from carbonq.services import export as streaming
+from carbonq.services.export import Format
 from carbonq.store import exports, jobs
+from carbonq.store.exports import Selection
 from carbonq.units import grams, plain
 
 router = APIRouter()
@@ -22,18 +27,57 @@ router = APIRouter()
 Revisions = Literal["current", "all"]
 
 
+class Filter(BaseModel):
+    """Which entries; what is left out restricts nothing. Times are RFC 3339 with an offset."""
+
+    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+
+    job_id: str | None = None
+    region: str | None = None
+    kind: EntryKind | None = None
+    status: RateStatus | None = None
+    start_at: AwareDatetime | None = Field(None, alias="from")
+    end_at: AwareDatetime | None = Field(None, alias="to")
+    as_of: AwareDatetime | None = None
+
+    def selection(self, caller: Caller) -> Selection:
+        """Return the selection of the caller's own entries."""
+        return Selection(
+            tenant=caller.tenant,
+            job_id=self.job_id,
+            region=self.region,
+            kind=self.kind and self.kind.value,
+            status=self.status and self.status.value,
+            start_at=self.start_at,
+            end_at=self.end_at,
+            as_of=self.as_of,
+        )
+
+
 @router.get("/v1/ledger.csv")
 def ledger_csv(
-    api: ApiDep, caller: CallerDep, job_id: str | None = None, revisions: Revisions = "current"
+    *,
+    api: ApiDep,
+    caller: CallerDep,
+    wanted: Annotated[Filter, Query()],
+    revisions: Revisions = "current",
+    after: str | None = None,
+    header: Literal["present", "absent"] = "present",
+    format_: Annotated[Format, Query(alias="format")] = Format.CSV,
 ) -> StreamingResponse:
-    """Stream the caller's entries as CSV (RFC 4180); ``python -m carbonq.verify FILE.csv`` recomputes it."""
-    _check_job(api, caller, job_id)
-    selection = exports.Selection(tenant=caller.tenant, job_id=job_id, all_revisions=revisions == "all")
-    name = f"ledger-{job_id}.csv" if job_id else "ledger.csv"
+    """Stream the caller's entries as CSV (RFC 4180); ``python -m carbonq.verify FILE.csv`` recomputes it.
+
+    A download that broke off goes on with ``after``, the last whole line's ``entry_id`` (``#revision`` behind it where
+    all revisions are asked for), and ``header=absent``.
+    """
+    _check_job(api, caller, wanted.job_id)
+    selection = replace(wanted.selection(caller), all_revisions=revisions == "all", after=after)
+    pieces = streaming.stream(api.db, selection, format_, has_header=header == "present")
+    name = f"ledger-{wanted.job_id}" if wanted.job_id else "ledger"
     return StreamingResponse(
-        export.write_csv(exports.pages(api.db, selection)),
-        media_type="text/csv; charset=utf-8; header=present",
-        headers={"Content-Disposition": f'attachment; filename="{name}"'},
+        pieces,
+        media_type=format_.media_type.replace("present", header),
+        headers={"Content-Disposition": f'attachment; filename="{name}.{format_.value}"'},
     )
 
 
@@ -41,14 +85,16 @@ def ledger_csv(
 def list_entries(
     api: ApiDep,
     caller: CallerDep,
-    job_id: str | None = None,
+    wanted: Annotated[Filter, Query()],
     after: str | None = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> dict[str, Any]:
     """List the caller's current entries, each with the fields of its CSV line; empty fields are null."""
-    _check_job(api, caller, job_id)
+    _check_job(api, caller, wanted.job_id)
+    selection = wanted.selection(caller)
+    streaming.check_as_of(api.db, selection)
     with api.db.read() as tx:
-        found = exports.page_of_entries(tx, tenant=caller.tenant, job_id=job_id, after=after, limit=limit + 1)
+        found = exports.page_of_entries(tx, selection=selection, after=after, limit=limit + 1)
     return views.page_view([_view(cells) for cells in found[:limit]], has_more=len(found) > limit)
 
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import sys
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated, Any
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from carbonq.cli import connect
-from carbonq.cli.output import AsJson, emit_json, emit_pairs, emit_table, say
+from carbonq.cli.output import AsJson, emit_json, say
 from carbonq.clock import ClockKind
-from carbonq.readable import energy, grams
+from carbonq.errors import InvalidRequest
+from carbonq.model import EntryKind, RateStatus
+from carbonq.units import parse_iso
 
 if TYPE_CHECKING:
     from carbonq.store.database import Database
@@ -20,39 +23,79 @@ app = typer.Typer(no_args_is_help=True, help="The ledger: export it, check an ex
 
 Job = Annotated[str | None, typer.Option("--job", help="Only the entries of this job.")]
 Tenant = Annotated[str | None, typer.Option("--tenant", help="Only the entries of this tenant.")]
+Region = Annotated[str | None, typer.Option("--region", help="Only the entries of this region.")]
+From = Annotated[str | None, typer.Option("--from", help="Only windows from this time on, e.g. 2026-03-01T00:00Z.")]
+To = Annotated[str | None, typer.Option("--to", help="Only windows before this time.")]
+AsOf = Annotated[str | None, typer.Option(help="The ledger as it was at this time, e.g. when a report was filed.")]
 
 
 def _check_job(database: Database, job: str | None) -> None:
     """Raise NotFound for a job that never was: an empty export would look like work without emissions."""
     from carbonq.store import exports, jobs
 
-    if job is None or any(exports.pages(database, exports.Selection(job_id=job))):
+    if job is None:
         return
     with database.read() as tx:
-        jobs.get(tx, job)  # a job without entries yet
+        if not exports.is_any(tx, exports.Selection(job_id=job)):
+            jobs.get(tx, job)  # a job without entries yet
+
+
+def _time(text: str | None, option: str) -> datetime | None:
+    if text is None:
+        return None
+    try:
+        return parse_iso(text)
+    except ValueError as error:
+        raise InvalidRequest(f"{option} is no time: {error}") from error
 
 
 @app.command("export")
 def export_ledger(
-    output: Annotated[str, typer.Option("--output", "-o", help="The CSV file to write; - is stdout.")] = "-",
+    *,
+    output: Annotated[
+        str, typer.Option("--output", "-o", help="The file to write, .csv, .csv.gz or .parquet; - is CSV on stdout.")
+    ] = "-",
     job: Job = None,
     tenant: Tenant = None,
+    region: Region = None,
+    kind: Annotated[EntryKind | None, typer.Option(help="Only entries of this kind.")] = None,
+    status: Annotated[RateStatus | None, typer.Option(help="Only entries whose marginal rate is so final.")] = None,
+    start: From = None,
+    end: To = None,
+    as_of: AsOf = None,
     all_revisions: Annotated[
         bool, typer.Option("--all-revisions", help="Earlier revisions too, not only the current one of each entry.")
     ] = False,
+    after: Annotated[
+        str | None, typer.Option(help="Go on after this line: ENTRY_ID, or ENTRY_ID#REVISION with --all-revisions.")
+    ] = None,
+    header: Annotated[bool, typer.Option(help="Write the header; not wanted where a file is continued.")] = True,
 ) -> None:
-    """Write the ledger as CSV: one line an entry, with every input of its figures.
+    """Write the ledger: one line an entry, with every input of its figures.
+
+    The same selection as of the same time gives the same bytes.
 
     Example: carbonq ledger export -o ledger.csv && carbonq ledger verify ledger.csv
     """
-    from carbonq import export
     from carbonq.cli import results
+    from carbonq.services import export
     from carbonq.store import exports
 
-    selection = exports.Selection(tenant=tenant, job_id=job, all_revisions=all_revisions)
+    selection = exports.Selection(
+        tenant=tenant,
+        job_id=job,
+        all_revisions=all_revisions,
+        region=region,
+        kind=kind and kind.value,
+        status=status and status.value,
+        start_at=_time(start, "--from"),
+        end_at=_time(end, "--to"),
+        as_of=_time(as_of, "--as-of"),
+        after=after,
+    )
     with connect.open_database() as (_, database):
         _check_job(database, job)
-        results.write(export.write_csv(exports.pages(database, selection)), output)
+        results.write(export.stream(database, selection, export.Format.of(output), has_header=header), output)
 
 
 @app.command()
@@ -93,78 +136,46 @@ def summary(
     tenant: Tenant = None,
     product_line: Annotated[str | None, typer.Option(help="Only this product line.")] = None,
     workload: Annotated[str | None, typer.Option(help="Only this workload.")] = None,
+    region: Region = None,
     clock: Annotated[ClockKind | None, typer.Option(help="Only entries of this clock.")] = None,
+    start: From = None,
+    end: To = None,
+    as_of: AsOf = None,
+    by: Annotated[
+        str | None,
+        typer.Option(help="Sums for each of these too: tenant, product_line, workload, model, region, day, month."),
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Sum the current entries up: measured apart from estimated, provisional from settled, impact from inventory.
 
-    Example: carbonq ledger summary --job job_01jd...
+    Example: carbonq ledger summary --from 2026-03-01T00:00Z --to 2026-04-01T00:00Z --by tenant,model
     """
+    from carbonq.cli import ledger_sums
+    from carbonq.services import export
     from carbonq.services import summary as sums
+    from carbonq.store.exports import Selection
+    from carbonq.store.figures import Scope
 
+    scope = Scope(
+        tenant=tenant,
+        job_id=job,
+        product_line=product_line,
+        workload=workload,
+        region=region,
+        clock=clock,
+        start_at=_time(start, "--from"),
+        end_at=_time(end, "--to"),
+        as_of=_time(as_of, "--as-of"),
+    )
     with connect.open_database() as (_, database):
         _check_job(database, job)
-        document = sums.summarize(
-            database, tenant=tenant, job_id=job, product_line=product_line, workload=workload, clock=clock
-        )
+        export.check_as_of(database, Selection(as_of=scope.as_of))
+        document = sums.summarize(database, scope, [] if by is None else [name.strip() for name in by.split(",")])
     if as_json:
         emit_json(document)
     else:
-        _show(document)
-
-
-def _show(document: dict[str, Any]) -> None:
-    if not document["entries"]:
-        say("the ledger has no such entries")
-        return
-    clock = document["clock"]
-    emit_pairs(
-        [
-            ("entries", f"{document['entries']:,}"),
-            ("clock", clock if clock == "real" else f"{clock}: grid time did not run with the wall clock"),
-            ("tokens", f"{document['prompt_tokens']:,} in, {document['completion_tokens']:,} out"),
-        ]
-    )
-    _section("energy, by kind and how it is known", ("kind", "quality", "entries", "energy"), document["energy"])
-    _section("impact book (marginal: MOER x energy)", ("kind", "status", "entries", "emission"), document["impact"])
-    _section(
-        "inventory book (average: AER x energy; never added to the impact book)",
-        ("kind", "status", "entries", "inventory"),
-        document["inventory"],
-    )
-    _section(
-        "saving against running at once at home, on the same energy (transfer is left out where unknown)",
-        ("status", "quality", "entries", "energy", "baseline", "emission", "saved"),
-        document["saving"],
-    )
-
-
-#: Heading of a column -> the field it shows and how.
-_COLUMNS = {
-    "entries": ("entries", "compared_entries"),
-    "energy": ("energy_uj", "compared_energy_uj"),
-    "emission": ("emission_g", "compared_emission_g"),
-    "inventory": ("inventory_g",),
-    "baseline": ("baseline_g",),
-    "saved": ("saved_g",),
-}
-
-
-def _section(title: str, columns: tuple[str, ...], rows: list[dict[str, Any]]) -> None:
-    if not rows:
-        return
-    sys.stdout.write(f"\n{title}\n")
-    emit_table(columns, [[_cell(column, row) for column in columns] for row in rows])
-
-
-def _cell(column: str, row: dict[str, Any]) -> str:
-    fields = [name for name in _COLUMNS.get(column, (column,)) if name in row]
-    value = row[fields[0]]
-    if column == "energy":
-        return energy(value)
-    if column in {"emission", "inventory", "baseline", "saved"}:
-        return grams(value)
-    return str(value)
+        ledger_sums.show(document)
 
 
 @app.command()

@@ -1,49 +1,64 @@
 """Sum the ledger up without mixing what must stay apart.
 
-Clocks are never mixed; measured and estimated energy, provisional and settled carbon, and the two books each stand by
-themselves; a saving stands beside its baseline, on the same entries and so on the same energy.
+Clocks are never mixed; measured and estimated energy, methods, provisional and settled carbon, and the two books each
+stand by themselves; a saving stands beside its baseline, on the same entries and so on the same energy.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from decimal import Decimal
 from typing import Any
 
 from carbonq.errors import InvalidRequest
 from carbonq.model import EntryKind
+from carbonq.services import score
 from carbonq.store import figures
 from carbonq.store.database import Database, Tx
-from carbonq.store.figures import Group
+from carbonq.store.figures import DIMENSIONS, Group, Scope
 from carbonq.units import LEDGER_CONTEXT, plain
 
 Json = dict[str, Any]
 
 
-def summarize(
-    db: Database,
-    *,
-    tenant: str | None = None,
-    job_id: str | None = None,
-    product_line: str | None = None,
-    workload: str | None = None,
-    clock: str | None = None,
-) -> Json:
-    """Return the sums of the current entries selected; grams as decimal text.
+def summarize(db: Database, scope: Scope = Scope(), by: Sequence[str] = ()) -> Json:  # noqa: B008 - a frozen value
+    """Return the sums of the entries in scope, grams as decimal text, with their SCI; ``by`` adds one for each group.
 
-    Raises InvalidRequest when they ran on more than one clock and ``clock`` does not choose, StoreUnavailable.
+    Raises InvalidRequest when they ran on more than one clock and ``clock`` does not choose, or for a dimension that
+    is not one of ``figures.DIMENSIONS``; StoreUnavailable.
     """
-    with db.read() as tx:
-        groups = figures.groups(
-            tx, tenant=tenant, job_id=job_id, product_line=product_line, workload=workload, clock=clock
+    unknown = [name for name in by if name not in DIMENSIONS]
+    if unknown or len(set(by)) < len(by):
+        raise InvalidRequest(
+            f"by is {', '.join(by)!r}; sums may be taken by {', '.join(DIMENSIONS)}, each once", param="by"
         )
-    return _document(groups)
+    with db.read() as tx:
+        groups = figures.groups(tx, scope, by)
+        document = _document(groups)
+        scope = replace(scope, clock=document["clock"])
+        scores = score.scores(tx, scope, by)
+    document["sci"] = scores.of(None)
+    if by:
+        document["by"] = list(by)
+        document["groups"] = [
+            dict(zip(by, key, strict=True)) | _document(members) | {"sci": scores.of(key)}
+            for key, members in _split_by(groups)
+        ]
+    return document
 
 
 def of_job(tx: Tx, job_id: str) -> Json | None:
     """Return a job's sums over its items; None before anything of it has run."""
-    groups = figures.groups(tx, job_id=job_id)
+    groups = figures.groups(tx, Scope(job_id=job_id))
     return _document(groups) if groups else None
+
+
+def _split_by(groups: Sequence[Group]) -> list[tuple[tuple[str | None, ...], list[Group]]]:
+    found: dict[tuple[str | None, ...], list[Group]] = {}
+    for group in groups:
+        found.setdefault(group.by, []).append(group)
+    return list(found.items())
 
 
 def _document(groups: Sequence[Group]) -> Json:
@@ -59,6 +74,8 @@ def _document(groups: Sequence[Group]) -> Json:
     return {
         "clock": clocks[0] if clocks else None,
         "entries": sum(group.entries for group in groups),
+        "items": sum(group.items for group in groups),
+        "methods": sorted({group.method for group in groups}),
         "prompt_tokens": sum(group.prompt_tokens for group in groups),
         "completion_tokens": sum(group.completion_tokens for group in groups),
         # The items' own figures; overhead (idle, wasted) is below, by kind.
@@ -72,9 +89,11 @@ def _document(groups: Sequence[Group]) -> Json:
         "unrated_entries": sum(group.unrated for group in items),
         **_comparison(compared),
         "energy": _split(groups, lambda g: {"kind": g.kind, "quality": g.quality}, _energy),
-        "impact": _split(groups, lambda g: {"kind": g.kind, "status": g.moer_status}, _impact),
-        "inventory": _split(groups, lambda g: {"kind": g.kind, "status": g.aer_status}, _inventory),
-        "saving": _split(compared, lambda g: {"status": g.moer_status, "quality": g.quality}, _comparison),
+        "impact": _split(groups, lambda g: {"kind": g.kind, "status": g.moer_status, "method": g.method}, _impact),
+        "inventory": _split(groups, lambda g: {"kind": g.kind, "status": g.aer_status, "method": g.method}, _inventory),
+        "saving": _split(
+            compared, lambda g: {"status": g.moer_status, "quality": g.quality, "method": g.method}, _comparison
+        ),
     }
 
 
@@ -104,7 +123,11 @@ def _impact(groups: Sequence[Group]) -> Json:
 
 
 def _inventory(groups: Sequence[Group]) -> Json:
-    return {"entries": sum(group.entries for group in groups), "inventory_g": _total(groups, "inventory_g")}
+    return {
+        "entries": sum(group.entries for group in groups),
+        "inventory_g": _total(groups, "inventory_g"),
+        "unrated_entries": sum(group.unrated_aer for group in groups),
+    }
 
 
 def _comparison(compared: Sequence[Group]) -> Json:

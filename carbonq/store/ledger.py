@@ -162,14 +162,13 @@ def forget_awaited(tx: Tx, part: tuple[str, int], keys: Iterable[tuple[Signal, s
         )
 
 
-def is_current() -> ColumnElement[bool]:
-    """Return the condition that an entry has no later revision."""
+def is_current(*, as_of: datetime | None = None) -> ColumnElement[bool]:
+    """Return the condition that an entry has no later revision, or had none at a machine time."""
     newer = entries.alias("newer")
-    return ~(
-        select(newer.c.revision)
-        .where(newer.c.entry_id == entries.c.entry_id, newer.c.revision == entries.c.revision + 1)
-        .exists()
-    )
+    terms = [newer.c.entry_id == entries.c.entry_id, newer.c.revision == entries.c.revision + 1]
+    if as_of is not None:
+        terms.append(newer.c.recorded_at <= as_of)
+    return ~(select(newer.c.revision).where(*terms).exists())
 
 
 def _once(rows: Iterable[Row], key: str) -> list[Row]:

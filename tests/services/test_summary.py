@@ -12,6 +12,7 @@ from carbonq.clock import ClockKind
 from carbonq.errors import InvalidRequest
 from carbonq.services import summary
 from carbonq.store.database import Database
+from carbonq.store.figures import Scope
 from tests.services.booked import configure, observe, store
 from tests.unit.bookings import W0, batch, book, item, overhead, part, rate, rate_book
 
@@ -58,7 +59,7 @@ def test_clocks_are_never_mixed(database: Database) -> None:
     with pytest.raises(InvalidRequest, match=r"accelerated \(5\), real \(5\); choose one") as caught:
         summary.summarize(database)
     assert caught.value.param == "clock"
-    assert summary.summarize(database, clock="real")["entries"] == 5
+    assert summary.summarize(database, Scope(clock="real"))["entries"] == 5
 
 
 def test_provisional_and_settled_stand_apart(database: Database) -> None:

@@ -15,12 +15,13 @@ from carbonq.model import EntryKind
 from carbonq.store import dialect, exports, figures, ledger
 from carbonq.store.database import Database
 from carbonq.store.exports import Selection
+from carbonq.store.figures import Scope
 from carbonq.store.tables import entries, unsettled
 from tests.unit.bookings import batch, book, cells, item, overhead, part
 
 
 def export_text(database: Database, selection: Selection | None = None) -> str:
-    return b"".join(export.write_csv(exports.pages(database, selection or Selection()))).decode()
+    return b"".join(export.write_csv(exports.csv_pages(database, selection or Selection()))).decode()
 
 
 def read(text: str) -> list[dict[str, str]]:
@@ -101,7 +102,8 @@ def test_a_tenant_sees_its_own_entries_only(database: Database) -> None:
         assert exports.entry(tx, theirs, tenant="acme") is None
         assert exports.entry(tx, theirs) is not None
         assert [
-            line["item"] for line in exports.page_of_entries(tx, tenant="acme", job_id=None, after=None, limit=9)
+            line["item"]
+            for line in exports.page_of_entries(tx, selection=Selection(tenant="acme"), after=None, limit=9)
         ] == [
             "0",
             "2",
@@ -129,7 +131,7 @@ def test_earlier_revisions_are_exported_on_request_only(database: Database) -> N
         assert first is not None
         assert (newest["revision"], first["revision"]) == ("2", "1")
         assert exports.entry(tx, entry_id, revision=3) is None
-        page = exports.page_of_entries(tx, tenant=None, job_id=None, after=entry_id, limit=2)
+        page = exports.page_of_entries(tx, selection=Selection(), after=entry_id, limit=2)
         assert len(page) == 2
         assert all(line["entry_id"] > entry_id for line in page)
 
@@ -143,7 +145,7 @@ def test_sums_are_exact_and_count_each_entry_once(database: Database) -> None:
         ledger.insert_bookings(tx, booked)
     revise(database, booked[0].entries[1])
     with database.read() as tx:
-        groups = figures.groups(tx)
+        groups = figures.groups(tx, Scope())
     items = next(group for group in groups if group.kind == "item")
     assert items.entries == 60
     assert items.energy_uj == 10**9 + 7
@@ -157,10 +159,10 @@ def test_sums_are_exact_and_count_each_entry_once(database: Database) -> None:
 def test_groups_keep_apart_what_may_not_be_added(database: Database) -> None:
     with database.write() as tx:
         ledger.insert_bookings(tx, [book(), overhead(), book(batch([item(tenant="other")], [part(cpu=None)]))])
-        assert {(g.kind, g.entries, g.unmetered) for g in figures.groups(tx)} == {
+        assert {(g.kind, g.entries, g.unmetered) for g in figures.groups(tx, Scope())} == {
             ("item", 5, 0),
             ("idle", 1, 0),
             ("item", 1, 1),
         }
-        assert {g.entries for g in figures.groups(tx, tenant="other")} == {1}
-        assert figures.groups(tx, product_line="nobody") == []
+        assert {g.entries for g in figures.groups(tx, Scope(tenant="other"))} == {1}
+        assert figures.groups(tx, Scope(product_line="nobody")) == []

@@ -69,17 +69,31 @@ def test_values_are_written_exactly_and_unknown_is_empty(value: object, text: st
 
 
 def test_it_streams_a_page_at_a_time() -> None:
-    lines = cells(book())
+    page = "".join(export.line(line) for line in cells(book()))
     pulled: list[int] = []
 
     def pages():
         for number in range(3):
             pulled.append(number)
-            yield lines
+            yield page
 
     stream = export.write_csv(pages())
-    assert next(stream).count(b"\r\n") == 1 + len(lines)
+    assert next(stream).decode() == export.header()
+    assert pulled == []
+    assert next(stream).decode() == page
     assert pulled == [0]
+    assert next(export.write_csv(pages(), has_header=False)).decode() == page
+
+
+def test_a_template_gives_the_line_that_its_cells_give() -> None:
+    for one in cells(book(batch([item(custom_id="100 %s")])), overhead()):
+        line = {**one, "workload": "50 % off, =1+1", "tenant": "=cmd"}
+        own = [export.quoted(line[name]) if name in export.TEXT_COLUMNS else line[name] for name in export.OWN_COLUMNS]
+        assert export.line_template(line) % tuple(own) == export.line(line)
+    assert [name for name in export.COLUMNS if name in export.OWN_COLUMNS] == list(export.OWN_COLUMNS)
+    assert [name in export.TEXT_COLUMNS for name in export.OWN_COLUMNS] == [
+        number < export.OWN_TEXTS for number in range(len(export.OWN_COLUMNS))
+    ]
 
 
 def test_overhead_leaves_what_is_nobodys_empty() -> None:
