@@ -1,4 +1,4 @@
-"""The values a ledger booking is made of: methods, facts, work items, engine batches, and the rows to store. Pure.
+"""The values a ledger booking is made of: facts, work items, engine batches, and the rows to store. Pure.
 
 Energies are whole microjoules, rates gCO2e/kWh, grams decimals with 15 places.
 """
@@ -6,42 +6,22 @@ Energies are whole microjoules, rates gCO2e/kWh, grams decimals with 15 places.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
 from decimal import Decimal
 
 from carbonq.clock import ClockKind
 from carbonq.meters.protocol import MeteredPart, MeterInfo
+from carbonq.methods import METHOD
 from carbonq.model import Model, Quality, RateStatus, Region, WorkClass
 from carbonq.ratebook import Row, digest
 from carbonq.units import iso, parse_iso, plain
 
+__all__ = ["METHOD", "SCHEMA", "Booking", "EngineBatch", "Fact", "ItemFigures", "WorkItem", "dumps", "loads"]
+
 #: Version of the entry's columns.
 SCHEMA = 1
-
-#: The method in force; entries name theirs.
-METHOD = "cq-2026-1"
-
-#: Every method ever used, with its formulas.
-METHODS: Mapping[str, str] = {
-    "cq-2026-1": """\
-weight      = w_prompt x (prompt_tokens - cached_tokens) + w_cached x cached_tokens + w_completion x completion_tokens
-share       = weight / sum of the engine batch's weights (1 / items where all weigh nothing)
-component   = engine batch's component x share, in whole uJ: rounded down, then 1 uJ more to the largest remainders
-              (earlier items first) until the items' components sum to the engine batch's; GPU, CPU, DRAM each by itself
-energy_uj   = gpu_uj + cpu_uj + dram_uj, over those that were metered
-emission_g  = energy_uj / 3.6e12 x pue x moer_g_per_kwh
-inventory_g = energy_uj / 3.6e12 x pue x aer_g_per_kwh
-embodied_g  = embodied_kg x 1000 x duration_s x share / (life_h x 3600)
-transfer_g  = transfer_bytes / 1e9 x transfer_kwh_per_gb x transfer_g_per_kwh
-baseline_g  = energy_uj / 3.6e12 x baseline_pue x baseline_moer_g_per_kwh
-saved_g     = baseline_g - emission_g - transfer_g (nothing is deducted where transfer_g is empty),
-              only where moer_status and baseline_moer_status are the same
-Each gram figure is computed exactly and rounded once, half to even, to 15 decimals. It is empty where any of its
-inputs is empty; unknown is never 0.
-"""
-}
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,6 @@ from typing import Any
 from carbonq import shares
 from carbonq.booking import (
     METHOD,
-    METHODS,
     SCHEMA,
     Booking,
     EngineBatch,
@@ -30,7 +29,6 @@ from carbonq.ratebook import OPEN_STATUSES, RateBook, Row, make_rate, rate_row, 
 
 __all__ = [
     "METHOD",
-    "METHODS",
     "SCHEMA",
     "Booking",
     "EngineBatch",

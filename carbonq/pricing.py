@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from carbonq.booking import Fact
+from carbonq.methods import METHOD, may_compare
 from carbonq.model import Rate, RateStatus
 from carbonq.ratebook import Row
 from carbonq.units import UJ_PER_KWH, from_quanta, quanta
@@ -63,7 +64,8 @@ class Pricer:
         emission = _quanta(energy_uj, impact)
         alternative = _quanta(energy_uj, baseline.ratio)
         saved = None
-        if emission is not None and alternative is not None and baseline.status is self._moer_status:
+        is_alike = may_compare(METHOD, self._moer_status, baseline.status)
+        if emission is not None and alternative is not None and is_alike:
             saved = alternative - emission
         return {
             "emission_g": _grams(emission),

@@ -25,7 +25,10 @@ from functools import lru_cache
 from operator import itemgetter
 from typing import IO
 
-METHODS = frozenset({"cq-2026-1"})
+METHODS = frozenset({"cq-2026-1", "cq-2026-2"})
+#: By these a saving needs the very same status on both sides; by the others settled and restated are alike.
+STRICT_METHODS = frozenset({"cq-2026-1"})
+FINAL = frozenset({"settled", "restated"})
 KINDS = frozenset({"item", "idle", "wasted", "gap", "host_other"})
 STATUSES = frozenset({"provisional", "settled", "restated", "unsettleable", "missing"})
 COMPONENTS = ("gpu", "cpu", "dram")
@@ -164,7 +167,7 @@ def second(text: str, name: str) -> int:
     return (at - datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)) // datetime.timedelta(microseconds=1)
 
 
-# --- the formulas of method cq-2026-1 ---------------------------------------------------------------------------
+# --- the formulas of the methods ---------------------------------------------------------------------------------
 
 
 def rounded(numerator: int, denominator: int) -> int:
@@ -202,7 +205,9 @@ def recompute(line: Line) -> dict[str, int | None]:
     if size is not None and kwh_per_gb is not None and transfer_rate is not None:
         transfer = rounded(size * kwh_per_gb[0] * transfer_rate[0], 10**9 * kwh_per_gb[1] * transfer_rate[1])
     baseline = energy_grams(energy_uj, other_pue, other_rate)
-    if emission is not None and baseline is not None and line["moer_status"] == line["baseline_moer_status"]:
+    statuses = {line["moer_status"], line["baseline_moer_status"]}
+    is_alike = len(statuses) == 1 or (statuses <= FINAL and line["method"] not in STRICT_METHODS)
+    if emission is not None and baseline is not None and is_alike:
         saved = baseline - emission - (transfer or 0)
     return {
         "emission_g": emission,

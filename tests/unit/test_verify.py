@@ -17,7 +17,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from carbonq import export, verify
-from carbonq.booking import METHODS, EngineBatch
+from carbonq.booking import EngineBatch
+from carbonq.methods import METHODS
 from carbonq.model import EntryKind, RateKind
 from carbonq.ratebook import RateBook
 from carbonq.units import WINDOW
@@ -347,3 +348,15 @@ def test_a_file_that_is_no_text_is_said_to_be_none(tmp_path: Path) -> None:
     path.write_bytes(b"\xff\xfea\0,\0")
     with pytest.raises(verify.NotALedger, match="it is not UTF-8 text"):
         verify.check(str(path))
+
+
+def test_a_saving_across_settled_and_restated_is_by_the_second_method_only() -> None:
+    """Both statuses are final; the first method asked for the very same one."""
+    final = [rate(kind=RateKind.OBSERVED), rate("Z-HOME", W0 - WINDOW, kind=RateKind.OBSERVED)]
+    line = next(iter(cells(book(rates=rate_book(final, now=W0 + WINDOW))))) | {"moer_status": "restated"}
+    assert line["saved_g"]
+    assert verify.line_problems(line) == []
+    assert verify.line_problems(line | {"method": "cq-2026-1"}) != []
+    assert verify.line_problems(line | {"method": "cq-2026-1", "saved_g": ""}) == []
+    assert verify.line_problems(line | {"saved_g": ""}) != []
+    assert verify.line_problems(line | {"moer_status": "unsettleable"}) != []
