@@ -202,6 +202,7 @@ class FakeMeter:
         self.device_ids: Sequence[str] = tuple(device_ids)
         self.lag_s = lag_s
         self.next_marks: Sequence[str] = ()
+        self.start_uj = self.last_read_uj = start_uj
         self._readings = list(readings)
         self._lock = threading.Lock()
         self._is_lost = False
@@ -226,6 +227,7 @@ class FakeMeter:
                 raise MeterLost("the fake meter was lost on purpose")
             if self._readings:
                 self.uj = self._readings.pop(0)
+            self.last_read_uj = self.uj
             return self.uj
 
     def marks(self) -> Sequence[str]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from carbonq.meters import attribution
 from carbonq.meters.accounts import Account, Stretch
 from carbonq.meters.attribution import Span
-from carbonq.meters.protocol import DEVICE_LOST, MERGED, SHARED_DEVICE, Component, Meter, MeterLost
+from carbonq.meters.protocol import DEVICE_LOST, MERGED, SHARED_DEVICE, Component, Meter
 from carbonq.shares import apportion
 
 logger = logging.getLogger(__name__)
@@ -34,19 +34,32 @@ class IdleShare:
     marks: tuple[str, ...]
 
 
-class Counter:
-    """A meter that can be read, and what of time it has not been read for. Not thread-safe: the hub is.
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What a meter showed, and what must be said of it."""
 
-    Raises MeterLost when the meter cannot be read at all.
+    uj: int
+    marks: tuple[str, ...]
+
+
+class Counter:
+    """A meter that can be read, and what of time it has not been read for. Not thread-safe but for ``read``.
+
+    A reading has three steps, so that a slow meter holds nobody up: ``begin`` (the interval ends here), ``read``
+    (outside the hub's lock), ``settle`` (the energy is divided). Raises MeterLost when it cannot be read at all.
     """
 
     def __init__(self, meter: Meter, now_ns: int) -> None:
         self.meter = meter
         self.component = meter.component
         self.lag_ns = round(meter.lag_s * _NS_PER_S)
+        #: Somebody waits for a reading, whatever happened in the interval.
+        self.is_asked = False
+        self.is_reading = False
         self._last_uj = meter.read_uj()
         self._opened_ns = now_ns
         self._stretches: list[Stretch] = []
+        self._in_reading: list[Stretch] = []
 
     @property
     def due_ns(self) -> int:
@@ -56,19 +69,20 @@ class Counter:
     @property
     def first_open(self) -> Stretch | None:
         """The oldest stretch not read for."""
-        return self._stretches[0] if self._stretches else None
+        open_ones = self._in_reading or self._stretches
+        return open_ones[0] if open_ones else None
 
     def is_due(self, now_ns: int) -> bool:
         """Say whether the open interval is long enough to be read; so it is when machine time went back."""
-        return not self._opened_ns <= now_ns < self.due_ns
+        return not self.is_reading and not self._opened_ns <= now_ns < self.due_ns
+
+    def is_wanted(self, active: tuple[Account, ...]) -> bool:
+        """Say whether a reading helps: somebody waits, or the open interval holds time of others than those active."""
+        return self.is_asked or any(stretch.accounts != active for stretch in self._stretches)
 
     def awaits(self, account: Account) -> bool:
         """Say whether part of the account's time was not read for yet."""
-        return any(account in stretch.accounts for stretch in self._stretches)
-
-    def is_mixed(self, active: tuple[Account, ...]) -> bool:
-        """Say whether the open interval holds time of others than those active now."""
-        return any(stretch.accounts != active for stretch in self._stretches)
+        return any(account in stretch.accounts for stretch in (*self._in_reading, *self._stretches))
 
     def note(self, stretch: Stretch) -> None:
         """Take a stretch of time into the open interval."""
@@ -77,38 +91,46 @@ class Counter:
             last.end_at = stretch.end_at
             last.machine_ns += stretch.machine_ns
             return
-        self._stretches.append(
-            Stretch(stretch.start_at, stretch.end_at, stretch.machine_ns, stretch.accounts)
-        )  # one's own: it may grow
+        own = Stretch(stretch.start_at, stretch.end_at, stretch.machine_ns, stretch.accounts)  # it may grow
+        self._stretches.append(own)
         for account in stretch.accounts:
             account.awaited += 1
 
-    def close(self, now_ns: int, idle: Callable[[IdleShare], None]) -> None:
-        """Read the meter and divide what it counted; the next interval begins. Raises MeterLost."""
-        stretches = self._take(now_ns)
-        try:
-            value_uj = self.meter.read_uj()
-        except MeterLost:
-            for account in {one for stretch in stretches for one in stretch.accounts}:
-                account.doubt((DEVICE_LOST,))
-            raise
-        delta_uj = value_uj - self._last_uj
+    def begin(self, now_ns: int) -> None:
+        """End the open interval here; the next one begins."""
+        self._in_reading, self._stretches = self._stretches, []
+        self._opened_ns = now_ns
+        self.is_reading = True
+        self.is_asked = False
+
+    def read(self) -> Reading:
+        """Ask the meter. Raises MeterLost."""
+        uj = self.meter.read_uj()
+        return Reading(uj, tuple(self.meter.marks()))
+
+    def settle(self, reading: Reading, idle: Callable[[IdleShare], None]) -> None:
+        """Divide what the meter counted in the interval that ``begin`` ended."""
+        delta_uj = reading.uj - self._last_uj
         if delta_uj < 0:
             logger.error("%s meter went back by %d uJ; counted as 0", self.component, -delta_uj)
-        self._last_uj = value_uj
-        self._divide(max(0, delta_uj), stretches, tuple(self.meter.marks()), idle)
+        self._last_uj = reading.uj
+        self._divide(max(0, delta_uj), self._taken(), reading.marks, idle)
 
-    def drop(self) -> None:
-        """Give the open interval up, as nobody can say what was used in it."""
-        self._take(self._opened_ns)
+    def give_up(self) -> None:
+        """Let go of all time not read for: nobody can say what was used in it."""
+        for stretch in (*self._taken(), *self._stretches):
+            for account in stretch.accounts:
+                account.doubt((DEVICE_LOST,))
+        self._in_reading, self._stretches = self._stretches, []
+        self._taken()
 
-    def _take(self, now_ns: int) -> list[Stretch]:
-        stretches, self._stretches = self._stretches, []
-        self._opened_ns = now_ns
-        for stretch in stretches:
+    def _taken(self) -> list[Stretch]:
+        taken, self._in_reading = self._in_reading, []
+        self.is_reading = False
+        for stretch in taken:
             for account in stretch.accounts:
                 account.awaited -= 1
-        return stretches
+        return taken
 
     def _divide(
         self, delta_uj: int, stretches: list[Stretch], marks: tuple[str, ...], idle: Callable[[IdleShare], None]

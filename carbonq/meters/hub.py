@@ -27,7 +27,7 @@ from typing import NewType
 from carbonq.clock import Clock
 from carbonq.meters import attribution
 from carbonq.meters.accounts import Account, Stretch
-from carbonq.meters.counter import Counter, IdleShare
+from carbonq.meters.counter import Counter, IdleShare, Reading
 from carbonq.meters.protocol import (
     DEVICE_LOST,
     Component,
@@ -45,6 +45,9 @@ logger = logging.getLogger(__name__)
 
 _NS_PER_S = 1_000_000_000
 
+#: How long a tick waits for meters that trail, in machine seconds: a window's idle is booked a tick later otherwise.
+TICK_WAIT_S = 1.0
+
 #: Stands for an engine batch between ``start`` and ``end``.
 Handle = NewType("Handle", int)
 
@@ -61,13 +64,17 @@ class Closing:
         """Say whether ``result`` returns at once."""
         return self._account.is_known
 
+    def wait(self, timeout_s: float) -> bool:
+        """Wait at most so long; say whether everything is known now."""
+        return self._hub.wait_for(self._account, timeout_s)
+
     def so_far(self) -> tuple[tuple[MeteredPart, ...], MeterInfo]:
         """Return the parts with what was read up to now; a component not read for yet is None."""
         return self._hub.read_account(self._account)
 
     def result(self) -> tuple[tuple[MeteredPart, ...], MeterInfo]:
         """Return the parts, one a window, and how they were obtained; waits at most the longest lag of the meters."""
-        self._hub.wait_for(self._account)
+        self._hub.wait_for(self._account, None)
         return self._hub.read_account(self._account)
 
 
@@ -96,7 +103,7 @@ class Hub:
         self._sleep = sleep
         self._lock = threading.Lock()
         self._changed = threading.Condition(self._lock)
-        self._closer: threading.Thread | None = None
+        self._reader: threading.Thread | None = None
         self._is_closed = False
         self._numbers = itertools.count(1)
         self._active: dict[Handle, Account] = {}
@@ -123,7 +130,7 @@ class Hub:
             account = Account(self._info, token_rate)
             account.spend(attribution.spans(self._last_grid, self._last_grid)[0], 0.0)
             self._active[handle] = account
-            self._changed.notify()
+            self._changed.notify_all()
             return handle
 
     def finish(self, handle: Handle) -> Closing:
@@ -132,7 +139,7 @@ class Hub:
             self._active[handle].is_over = True
             self._advance()
             closing = Closing(self, self._active.pop(handle))
-            self._changed.notify()
+            self._changed.notify_all()
             return closing
 
     def end(self, handle: Handle) -> tuple[tuple[MeteredPart, ...], MeterInfo]:
@@ -150,9 +157,18 @@ class Hub:
             return self._active[handle].parts()
 
     def tick(self) -> None:
-        """Read the meters; called at window edges, so that no interval has to be split by time."""
+        """Read the meters; called at window edges, so that no interval has to be split by time.
+
+        Waits for meters that trail, but no longer than ``TICK_WAIT_S``.
+        """
         with self._lock:
             self._advance()
+            edge = self._last_grid
+            for counter in self._counters:
+                counter.is_asked = counter.first_open is not None
+            if self._reader is not None:
+                self._changed.notify_all()
+                self._changed.wait_for(lambda: self._is_closed or self._open_from() >= edge, TICK_WAIT_S)
 
     def drain_idle(self) -> Sequence[IdleWindow]:
         """Return the idle of windows that are over and fully read for, each once, oldest first.
@@ -160,8 +176,7 @@ class Hub:
         Reads no meter: ``tick`` first.
         """
         with self._lock:
-            open_from = [one.first_open.start_at for one in self._counters if one.first_open is not None]
-            return self._pop_idle(before=window_of(min([self._last_grid, *open_from])))
+            return self._pop_idle(before=window_of(self._open_from()))
 
     def flush(self) -> Sequence[IdleWindow]:
         """Read the meters and return all idle not yet drained, that of the running window too; for the shutdown.
@@ -169,7 +184,7 @@ class Hub:
         Meters that trail are read all the same: what they show later nobody would see.
         """
         with self._lock:
-            self._advance(is_last=True)
+            self._read_all()
             return self._pop_idle(before=None)
 
     def exchange(self, component: Component, meter: Meter | None) -> None:
@@ -178,7 +193,7 @@ class Hub:
         Energy of before and after is of two kinds, so what is open becomes an estimate.
         """
         with self._lock:
-            self._advance(is_last=True)
+            self._read_all()
             self._counters = [one for one in self._counters if one.component is not component]
             if meter is not None:
                 self._all.append(meter)
@@ -186,21 +201,22 @@ class Hub:
             self._now_estimated()
 
     def watch(self) -> None:
-        """From now on read each meter as soon as its lag has passed since somebody began or ended in its interval.
+        """From now on read the meters that trail in a thread, each as soon as its lag is over.
 
-        Without it the next event does that, and what follows a short engine batch is put down in one with it.
+        So nobody who starts or ends an engine batch waits for a slow meter (an H200's counter takes 2 to 16 ms), and
+        what follows a short engine batch is not put down in one with it. Without it they are read at events.
         """
         if any(counter.lag_ns for counter in self._counters):
-            self._closer = threading.Thread(target=self._read_when_due, name="meter-lag", daemon=True)
-            self._closer.start()
+            self._reader = threading.Thread(target=self._keep_reading, name="meter-reader", daemon=True)
+            self._reader.start()
 
     def close(self) -> None:
         """Release all meters."""
         with self._lock:
             self._is_closed = True
-            self._changed.notify()
-        if self._closer is not None:
-            self._closer.join()
+            self._changed.notify_all()
+        if self._reader is not None:
+            self._reader.join()
         with self._lock:
             for meter in self._all:
                 meter.close()
@@ -210,28 +226,86 @@ class Hub:
         with self._lock:
             return account.parts(), account.info
 
-    def wait_for(self, account: Account) -> None:
-        """Wait until every meter was read for an account that is over; for ``Closing``."""
+    def wait_for(self, account: Account, timeout_s: float | None) -> bool:
+        """Wait until every meter was read for an account that is over; say whether it was. For ``Closing``."""
+        if self._reader is not None:
+            with self._lock:
+                self._changed.wait_for(lambda: self._is_closed or account.is_known, timeout_s)
+                return account.is_known
+        end_s = None if timeout_s is None else self._machine() + timeout_s
         while True:
             with self._lock:
                 if account.awaited:
                     self._advance()
                 awaiting = [one.due_ns for one in self._counters if one.awaits(account)]
                 if not awaiting:
-                    return
-                missing_ns = max(awaiting) - self._last_ns
-            self._sleep(max(missing_ns, 1) / _NS_PER_S)
+                    return True
+                missing_s = max(max(awaiting) - self._last_ns, 1) / _NS_PER_S
+            if end_s is not None and self._machine() + missing_s > end_s:
+                return False
+            self._sleep(missing_s)
 
-    def _read_when_due(self) -> None:
+    # --- reading ------------------------------------------------------------------------------------------------
+
+    def _keep_reading(self) -> None:
+        while (counter := self._next_due()) is not None:
+            reading = None
+            try:
+                reading = counter.read()
+            except MeterLost as error:
+                self._log_lost(counter, error)
+            except Exception:  # a process loop: without it nobody would ever learn what was used
+                logger.exception("%s meter failed", counter.component)
+            with self._lock:
+                self._settle(counter, reading)
+
+    def _next_due(self) -> Counter | None:
+        """Wait for the next meter that is to be read, and end its interval; None when the hub is closed."""
         with self._lock:
             while not self._is_closed:
                 active = tuple(self._active.values())
-                due_ns = [one.due_ns for one in self._counters if one.is_mixed(active)]
-                missing_ns = min(due_ns) - self._now_ns() if due_ns else None
-                if missing_ns is not None and missing_ns <= 0:
+                wanted = [one for one in self._counters if one.lag_ns and one.is_wanted(active)]
+                first = min(wanted, key=lambda one: one.due_ns, default=None)
+                missing_ns = first.due_ns - self._now_ns() if first is not None else None
+                if first is not None and missing_ns is not None and missing_ns <= 0:
                     self._advance()
-                else:
-                    self._changed.wait(None if missing_ns is None else missing_ns / _NS_PER_S)
+                    first.begin(self._last_ns)
+                    return first
+                self._changed.wait(None if missing_ns is None else missing_ns / _NS_PER_S)
+            return None
+
+    def _read_all(self) -> None:
+        """Read every meter now, trailing or not, in this thread."""
+        self._changed.wait_for(lambda: not any(one.is_reading for one in self._counters))
+        self._advance()
+        for counter in [one for one in self._counters if one.first_open is not None]:
+            self._read(counter)
+
+    def _read(self, counter: Counter) -> None:
+        counter.begin(self._last_ns)
+        reading = None
+        try:
+            reading = counter.read()
+        except MeterLost as error:
+            self._log_lost(counter, error)
+        self._settle(counter, reading)
+
+    def _settle(self, counter: Counter, reading: Reading | None) -> None:
+        if reading is not None:
+            counter.settle(reading, self._credit_idle)
+        else:
+            counter.give_up()
+            self._counters.remove(counter)
+            self._now_estimated((DEVICE_LOST,))
+        self._changed.notify_all()
+
+    def _log_lost(self, counter: Counter, error: MeterLost) -> None:
+        logger.error("%s meter lost, its component is unknown from now on: %s", counter.component, error)
+
+    def _open_from(self) -> datetime:
+        """Return the grid time up to which every meter was read for."""
+        opened = [one.first_open.start_at for one in self._counters if one.first_open is not None]
+        return min([self._last_grid, *opened])
 
     def _open(self, meter: Meter, now_ns: int) -> None:
         try:
@@ -240,7 +314,8 @@ class Hub:
             logger.error("%s meter not used: %s", meter.component, error)
 
     def _pop_idle(self, before: datetime | None) -> list[IdleWindow]:
-        over = sorted(key for key in self._idle if before is None or key[0] < before)
+        over = [key for key in self._idle if before is None or key[0] < before]
+        over.sort(key=lambda key: (key[0], key[1] is not EntryKind.IDLE))
         accounts = [self._idle.pop(key) for key in over]
         filled = [account for account in accounts if self._all and not account.is_empty]
         return [IdleWindow(account.parts()[0], account.info, account.kind) for account in filled]
@@ -248,7 +323,7 @@ class Hub:
     def _now_ns(self) -> int:
         return round(self._machine() * _NS_PER_S)
 
-    def _advance(self, *, is_last: bool = False) -> None:
+    def _advance(self) -> None:
         now_ns, grid = self._now_ns(), self._clock.now()
         # A wall clock that was set back must not make a window begin twice.
         grid = max(grid, self._last_grid)
@@ -257,8 +332,8 @@ class Hub:
         self._spend(stretch)
         for counter in list(self._counters):
             counter.note(stretch)
-            if is_last or counter.is_due(now_ns):
-                self._read(counter, now_ns)
+            if counter.is_due(now_ns) and not (counter.lag_ns and self._reader is not None):
+                self._read(counter)
 
     def _spend(self, stretch: Stretch) -> None:
         """Put the time down; the energy follows when the meters are read."""
@@ -273,14 +348,6 @@ class Hub:
                 account.spend(part, duration_s)
             if not stretch.accounts and duration_s:
                 self._idle_of(part.window_at, EntryKind.IDLE).spend(part, duration_s)
-
-    def _read(self, counter: Counter, now_ns: int) -> None:
-        try:
-            counter.close(now_ns, self._credit_idle)
-        except MeterLost as error:
-            logger.error("%s meter lost, its component is unknown from now on: %s", counter.component, error)
-            self._counters.remove(counter)
-            self._now_estimated((DEVICE_LOST,))
 
     def _credit_idle(self, share: IdleShare) -> None:
         kind = EntryKind.HOST_OTHER if share.is_others else EntryKind.IDLE

@@ -25,6 +25,7 @@ class Load:
 
     def run(self, seconds: float) -> int:
         """Multiply for so many seconds; return the number of products. Everything has ended when it returns."""
+        self._torch.cuda.set_device(0)  # a new thread has no context yet
         end = time.perf_counter() + seconds
         products = 0
         with self._torch.cuda.stream(self._stream):

@@ -11,6 +11,7 @@ import platform
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -143,11 +144,8 @@ def overlapping(hub: Hub, meter: NvmlMeter, loads: tuple[Load, Load], step_s: fl
         parts, _ = hub.end(handle)
         energies[number] = sum(part.gpu_uj or 0 for part in parts)
 
-    threads = [threading.Thread(target=run, args=(number,)) for number in (0, 1)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(run, (0, 1)))
     idle_uj = sum(window.part.gpu_uj or 0 for window in hub.flush())
     return {
         "rates": rates,
@@ -225,6 +223,7 @@ def overhead(card: Card, hub: Hub, meter: NvmlMeter) -> dict[str, Any]:
     peeks = cost_us(lambda: hub.peek(opened), 1000)
     hub.end(opened)
     starts: list[float] = []
+    finishes: list[float] = []
     ends: list[float] = []
     for _ in range(40):
         began = time.perf_counter()
@@ -232,7 +231,9 @@ def overhead(card: Card, hub: Hub, meter: NvmlMeter) -> dict[str, Any]:
         starts.append((time.perf_counter() - began) * 1e6)
         time.sleep(0.15)  # beyond any lag: what is measured is the work, not the waiting
         began = time.perf_counter()
-        hub.end(opened)
+        closing = hub.finish(opened)
+        finishes.append((time.perf_counter() - began) * 1e6)
+        closing.result()
         ends.append((time.perf_counter() - began) * 1e6)
     hub.flush()
     return {
@@ -244,7 +245,8 @@ def overhead(card: Card, hub: Hub, meter: NvmlMeter) -> dict[str, Any]:
         "meter_read_us": cost_us(meter.read_uj, 2000),
         "hub_peek_us": peeks,
         "hub_start_us": described(starts),
-        "hub_end_us": described(ends),
+        "hub_finish_us": described(finishes),
+        "until_known_us": described(ends),
     }
 
 
@@ -260,16 +262,16 @@ def make(say: Callable[[str], None] = lambda _text: None) -> dict[str, Any]:
     loads = (Load(), Load())
     meter = NvmlMeter(["0"])
     hub = Hub([NvmlMeter(["0"])], GridClock.real())
+    hub.watch()
     time.sleep(2.0)
     found["processes"] = card.processes()
     found["idle"] = idle(card, 6.0)
     say("lag")
     found["lag_idle_ms"] = gaps_ms(changes(card.read_mj, 4.0))
-    running = threading.Thread(target=loads[0].run, args=(4.0,))
-    running.start()
-    busy = changes(card.read_mj, 3.5)
-    running.join()
-    found["lag_busy_ms"] = gaps_ms(busy)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(loads[0].run, 4.0)
+        found["lag_busy_ms"] = gaps_ms(changes(card.read_mj, 3.5))
+        found["lag_busy_products"] = running.result()
     time.sleep(1.0)
     say("step")
     found["step"] = step_response(card, loads[0])

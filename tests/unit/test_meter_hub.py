@@ -2,17 +2,12 @@ import threading
 from datetime import timedelta
 
 import pytest
-from hypothesis import settings
-from hypothesis import strategies as st
-from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, invariant, rule
 
-from carbonq.meters.hub import Handle, Hub
+from carbonq.meters.hub import Hub
 from carbonq.meters.protocol import Component, MeteredPart, MeterKind
 from carbonq.model import Quality
 from carbonq.testing import FAKE_EPOCH, FakeClock, FakeMeter
 from carbonq.units import WINDOW
-
-COMPONENTS = (Component.GPU, Component.CPU, Component.DRAM)
 
 
 def gpu() -> FakeMeter:
@@ -196,94 +191,6 @@ def test_threads_may_come_and_go_at_any_time() -> None:
         thread.join()
     idle = sum(window.part.cpu_uj or 0 for window in hub.flush())
     assert sum(totals) + idle == meter.uj
-
-
-class Balance(RuleBasedStateMachine):
-    """Invariant 2: per component, attributed + idle = counter delta, for any overlap in any order."""
-
-    handles: Bundle[Handle] = Bundle("handles")
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.clock = FakeClock(FAKE_EPOCH + timedelta(seconds=123), factor=7.5)
-        self.meters = {component: FakeMeter(component, start_uj=10**9) for component in COMPONENTS}
-        self.hub = Hub(list(self.meters.values()), self.clock, self.clock.machine)
-        self.open: set[Handle] = set()
-        self.booked = dict.fromkeys(COMPONENTS, 0)
-        self.duration_s = 0.0
-
-    def book(self, part: MeteredPart) -> None:
-        assert part.window_at <= part.started_at <= part.ended_at <= part.window_at + WINDOW
-        for component, uj in zip(COMPONENTS, (part.gpu_uj, part.cpu_uj, part.dram_uj), strict=True):
-            assert uj is not None and uj >= 0
-            self.booked[component] += uj
-
-    @rule(target=handles, rate=st.none() | st.floats(0, 1e6))
-    def start(self, rate: float | None) -> Handle:
-        handle = self.hub.start(rate)
-        self.open.add(handle)
-        return handle
-
-    @rule(handle=consumes(handles))
-    def end(self, handle: Handle) -> None:
-        parts, _ = self.hub.end(handle)
-        self.open.remove(handle)
-        assert len({part.window_at for part in parts}) == len(parts) >= 1
-        for part in parts:
-            self.book(part)
-
-    @rule(component=st.sampled_from(COMPONENTS), uj=st.integers(0, 10**9))
-    def burn(self, component: Component, uj: int) -> None:
-        self.meters[component].burn(uj)
-
-    @rule(machine_s=st.floats(0, 200))
-    def wait(self, machine_s: float) -> None:
-        self.clock.advance_machine(machine_s)
-
-    @rule()
-    def tick(self) -> None:
-        self.hub.tick()
-
-    @rule()
-    def drain(self) -> None:
-        for idle in self.hub.drain_idle():
-            self.book(idle.part)
-
-    @rule()
-    def flush(self) -> None:
-        for idle in self.hub.flush():
-            self.book(idle.part)
-
-    @invariant()
-    def nothing_is_lost_or_doubled(self) -> None:
-        for idle in self.hub.flush():
-            self.book(idle.part)
-        pending = [part for handle in self.open for part in self.hub.peek(handle)]
-        for position, component in enumerate(COMPONENTS):
-            held = sum((part.gpu_uj, part.cpu_uj, part.dram_uj)[position] or 0 for part in pending)
-            assert self.booked[component] + held == self.meters[component].uj - 10**9
-
-
-class LateBalance(Balance):
-    """The same, looked at only at the end, so that intervals and idle windows grow long."""
-
-    @invariant()
-    def nothing_is_lost_or_doubled(self) -> None:
-        return
-
-    def teardown(self) -> None:
-        for handle in list(self.open):
-            self.end(handle)
-        for idle in self.hub.flush():
-            self.book(idle.part)
-        assert self.booked == {component: meter.uj - 10**9 for component, meter in self.meters.items()}
-
-
-Balance.TestCase.settings = LateBalance.TestCase.settings = settings(
-    max_examples=60, stateful_step_count=30, deadline=None
-)
-TestBalance = Balance.TestCase
-TestLateBalance = LateBalance.TestCase
 
 
 def test_a_meter_can_be_exchanged_and_no_joule_is_lost() -> None:
