@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from datetime import timedelta
 from decimal import Decimal
 
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 
 from carbonq import booking, ledger
 from carbonq.booking import EngineBatch, Fact
+from carbonq.methods import METHODS, may_compare
 from carbonq.model import EntryKind, Quality, RateKind, RateStatus, Signal
 from carbonq.ratebook import RateBook
 from carbonq.units import WINDOW, grams
@@ -219,8 +221,25 @@ def test_ids_depend_on_every_field_of_a_rate() -> None:
     assert len({one.rate_id for one in [same, *others]}) == 8
 
 
-def test_the_method_in_force_is_registered() -> None:
-    assert ledger.METHOD in ledger.METHODS
+#: Digests of formulas that entries were booked with. A text that changes is another method: add one, change none.
+FORMULAS = {
+    "cq-2026-1": "51930c97d3403880",
+    "cq-2026-2": "19a44f8576b28b46",
+}
+
+
+def test_a_registered_formula_never_changes() -> None:
+    found = {name: hashlib.sha256(method.formulas.encode()).hexdigest()[:16] for name, method in METHODS.items()}
+    assert found == FORMULAS
+    assert list(METHODS)[-1] == ledger.METHOD
+    assert all(method.identifier == name and method.constants for name, method in METHODS.items())
+
+
+@given(st.sampled_from([*RateStatus]), st.sampled_from([*RateStatus, None]))
+def test_statuses_compare_by_method(status: RateStatus, other: RateStatus | None) -> None:
+    final = {RateStatus.SETTLED, RateStatus.RESTATED}
+    assert may_compare("cq-2026-1", status, other) is (status is other)
+    assert may_compare("cq-2026-2", status, other) is (status is other or {status, other} == final)
 
 
 @given(st.lists(st.sampled_from(list(RateStatus)), min_size=1))
