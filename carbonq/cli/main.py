@@ -26,6 +26,7 @@ from carbonq.cli import (
     ledger,
     models,
     plan,
+    quote,
     regions,
     replay,
     submit,
@@ -67,6 +68,7 @@ def root(
 app.command("demo")(demo.demo)
 app.command("up")(up.up)
 app.add_typer(submit.app, name="submit")
+app.command("quote")(quote.quote)
 app.add_typer(jobs.app, name="jobs")
 app.add_typer(plan.app, name="plan")
 app.add_typer(forecast.app, name="forecast")

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
-import os
-import sys
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
-from typing import Annotated, BinaryIO
+from typing import Annotated
 
 import typer
 
 from carbonq.cli import connect, results
+from carbonq.cli.inputs import Given, first_line, format_of, opened, watched
 from carbonq.cli.output import AsJson, bar, emit_json, say
 from carbonq.errors import InvalidRequest
 from carbonq.model import Endpoint
@@ -121,8 +118,8 @@ def file(
     from carbonq import jsonl
 
     _check_output(source, ask)
-    with _open(source) as given:
-        first, number, rest = _first_line(given.lines)
+    with opened(source) as given:
+        first, number, rest = first_line(given.lines)
         facts = jsonl.parse_line(first.removeprefix(b"\xef\xbb\xbf").strip(), number)
         url, named = facts.url, model or facts.model
         if url is None or named is None:
@@ -134,18 +131,18 @@ def _submit_documents(source: str, endpoint: Endpoint, model: str, ask: _Ask, *,
     from carbonq import jsonl
 
     _check_output(source, ask)
-    with _open(source) as given:
+    with opened(source) as given:
         made = jsonl.to_openai_lines(
-            given.lines, fmt=_format(fmt, source), column=column, endpoint=endpoint, model=model
+            given.lines, fmt=format_of(fmt, source), column=column, endpoint=endpoint, model=model
         )
         _submit(made, endpoint.value, model, given, ask)
 
 
-def _submit(lines: Iterable[bytes], endpoint: str, model: str, given: _Given, ask: _Ask) -> None:
+def _submit(lines: Iterable[bytes], endpoint: str, model: str, given: Given, ask: _Ask) -> None:
     with connect.open_client() as client:
         with bar("sending", total=given.size, is_bytes=True) as advance:
             job = client.submit(
-                _watched(lines, given, advance),
+                watched(lines, given, advance),
                 endpoint=endpoint,
                 model=model,
                 deadline=ask.deadline,
@@ -178,61 +175,3 @@ def _check_output(source: str, ask: _Ask) -> None:
     results.check_writable(ask.output)
     if source != "-" and Path(ask.output).exists() and Path(source).exists() and Path(ask.output).samefile(source):
         raise InvalidRequest(f"cannot write {ask.output}: it is the input; give -o another file")
-
-
-class _Given:
-    """INPUT: its lines, its size in bytes where it has one, and how many bytes were read."""
-
-    def __init__(self, stream: BinaryIO, size: int | None, max_line_bytes: int) -> None:
-        self.size = size
-        self.read = 0
-        self.lines = self._counted(stream, max_line_bytes)
-
-    def _counted(self, stream: BinaryIO, max_line_bytes: int) -> Iterator[bytes]:
-        from carbonq import jsonl
-
-        for line in jsonl.bounded_lines(stream, max_line_bytes=max_line_bytes):
-            self.read += len(line)
-            yield line
-
-
-@contextlib.contextmanager
-def _open(source: str) -> Generator[_Given]:
-    """Open INPUT for reading line by line. Raises InvalidRequest."""
-    from carbonq import config
-
-    max_line_bytes = config.given().basics().max_line_bytes
-    if source == "-":
-        yield _Given(sys.stdin.buffer, None, max_line_bytes)
-        return
-    path = Path(source)
-    try:
-        stream = path.open("rb")
-    except OSError as error:
-        raise InvalidRequest(f"cannot read {source}: {error.strerror}") from error
-    with stream:
-        yield _Given(stream, os.fstat(stream.fileno()).st_size or None, max_line_bytes)
-
-
-def _format(fmt: str, source: str) -> str:
-    """Return the format named, or the one that the file's ending names; else let the content decide."""
-    known = {".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".csv": "csv", ".txt": "text"}
-    return known.get(Path(source).suffix.lower(), "auto") if fmt == "auto" else fmt
-
-
-def _watched(lines: Iterable[bytes], given: _Given, advance: Callable[[int], None]) -> Iterator[bytes]:
-    """Tell how much of INPUT was read; what is sent of it is longer or shorter."""
-    for line in lines:
-        advance(given.read)
-        yield line
-    advance(given.read)
-
-
-def _first_line(lines: Iterator[bytes]) -> tuple[bytes, int, Iterator[bytes]]:
-    """Return the first line that is not blank, its number, and all lines again."""
-    read: list[bytes] = []
-    for line in lines:
-        read.append(line)
-        if line.removeprefix(b"\xef\xbb\xbf").strip():
-            return line, len(read), chain(read, lines)
-    raise InvalidRequest("the file is empty: it needs at least one line", code="empty_file")

@@ -106,7 +106,7 @@ GRANT INSERT, DELETE ON plans, placements TO carbonq_control;
 GRANT INSERT, UPDATE, DELETE ON shadows TO carbonq_control;
 GRANT SELECT, INSERT, UPDATE, DELETE ON baseline_slots, source_states, outlook_skills TO carbonq_control;
 GRANT SELECT ON source_states TO carbonq_api, carbonq_worker;
-GRANT SELECT ON outlook_skills TO carbonq_api;
+GRANT SELECT ON baseline_slots, outlook_skills TO carbonq_api;
 GRANT SELECT ON forecasts, observations TO carbonq_api, carbonq_control, carbonq_worker;
 GRANT INSERT, DELETE ON forecasts, observations TO carbonq_control;
 GRANT UPDATE (is_thinned) ON forecasts TO carbonq_control;

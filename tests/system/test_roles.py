@@ -240,7 +240,7 @@ def test_every_process_can_do_its_work(roles: Roles, tmp_path: Path) -> None:
             f"/v1/jobs/{late}/errors",
             "/v1/models",
             "/v1/regions",
-            "/v1/plan",
+            "/v1/plan?hours=3",
             "/v1/forecasts?zone=LEVEL",
             "/v1/ledger",
             "/v1/ledger.csv",
@@ -250,6 +250,9 @@ def test_every_process_can_do_its_work(roles: Roles, tmp_path: Path) -> None:
         ):
             answer = http.get(path)
             assert answer.status_code == 200, (path, answer.text)
+        counted = {"kind": "embeddings", "model": "wordllama-256", "items": 9, "tokens": 90, "deadline": "6h"}
+        answer = http.post("/v1/quotes", json=counted)
+        assert answer.status_code == 200, answer.text
 
     fleet.clock.advance(2 * 86400)
     roles.admin("UPDATE events SET recorded_at = recorded_at - interval '2 days'")
