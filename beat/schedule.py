@@ -17,6 +17,7 @@ def intervals_s(factor: float) -> dict[str, float]:
         "reap": 2.0,
         "refresh": max(1.0, 60.0 / factor),
         "retire": 60.0,
+        "seal": 180.0,
         "settle": max(2.0, 300.0 / factor),
     }
 

@@ -44,6 +44,7 @@ TICK_QUEUES = {
     "plan": CONTROL_SLOW,
     "refresh": CONTROL_SLOW,
     "retire": CONTROL_SLOW,
+    "seal": CONTROL_SLOW,
     "settle": CONTROL_SLOW,
 }
 

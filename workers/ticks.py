@@ -11,7 +11,7 @@ from celery import Celery
 
 from carbonq import sourcing, telemetry, wiring
 from carbonq.errors import CarbonqError
-from carbonq.services import chunk, dispatch, expire, finish, learn, plan, reap, retire, settle
+from carbonq.services import chunk, dispatch, expire, finish, learn, plan, reap, retire, seal, settle
 from carbonq.services.rates import RateCache
 from carbonq.services.refresh import Refresher
 from carbonq.tickets import TICK_QUEUES, Tickets, tick_task
@@ -94,6 +94,7 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
         "reap": run_reap,
         "refresh": run_refresh,
         "retire": lambda: retire.retire(db, runtime.blobs, clock, keep),
+        "seal": lambda: seal.seal(db),
         "settle": lambda: settle.settle(db, clock.now(), settle_after_s=settings.settle_after_s),
     }
 

@@ -2,7 +2,7 @@
 --
 --   carbonq_owner    owns the tables; runs `carbonq db upgrade` and `carbonq keys`; no process that serves uses it
 --   carbonq_api      API processes: take, show and cancel jobs; read keys and the ledger
---   carbonq_control  control workers: chunk, plan, dispatch, reap, finish, settle, refresh, retire; no keys
+--   carbonq_control  control workers: chunk, plan, dispatch, reap, finish, settle, seal, refresh, retire; no keys
 --   carbonq_worker   region workers: claim chunks, end items, book energy; no keys, no plans, no other column of a job
 --   carbonq_auditor  reads the ledger and what its export joins; writes nothing
 --

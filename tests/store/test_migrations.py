@@ -104,7 +104,7 @@ def read_ledger(database: Database) -> None:
     for again in (False, True):
         if again:
             assert settle(database, W0 + timedelta(hours=1), settle_after_s=0) == len(BOOKED.entries)
-        pages = exports.pages(database, Selection(all_revisions=True))
+        pages = exports.csv_pages(database, Selection(all_revisions=True))
         report = verify.check(io.StringIO(b"".join(export.write_csv(pages)).decode(), newline=""))
         assert report.problems == []
         assert report.lines == len(BOOKED.entries) * (1 + again)
@@ -116,6 +116,9 @@ def test_rows_are_kept_for_every_table_there_ever_was(empty: Database) -> None:
         "schema_floor",
         "source_states",
         "outlook_skills",
+        "seals",
+        "seal_parts",
+        "unsealed",
     }  # written by the migration; filled anew by the next tick
     schema.upgrade(empty)
     with empty.read() as tx:
