@@ -46,7 +46,7 @@ def _time(text: str | None, option: str) -> datetime | None:
     try:
         return parse_iso(text)
     except ValueError as error:
-        raise InvalidRequest(f"{option} is no time: {error}") from error
+        raise InvalidRequest(f"{option} is {text!r}, no time; write it as 2026-03-01T00:00Z ({error})") from error
 
 
 @app.command("export")

@@ -78,6 +78,7 @@ def _groups(by: list[str], groups: list[Json]) -> None:
             grams(group["sci"]["impact"]["with_overhead"]["per_item_g"]),
         )
         for group in groups
+        if group["items"]
     ]
     emit_table(columns, rows)
     say("energy, emission and inventory are those of items; SCI: impact book, with overhead")
