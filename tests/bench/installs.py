@@ -21,7 +21,7 @@ from typing import Any
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 
-EXTRAS = ("base", "embedded", "llama", "postgres", "s3", "sentence-transformers", "all")
+EXTRAS = ("base", "embedded", "llama", "parquet", "plot", "postgres", "s3", "sentence-transformers", "all")
 
 
 def measure(wheel: Path, extra: str, folder: Path, *, torch: str | None = None) -> dict[str, Any]:
