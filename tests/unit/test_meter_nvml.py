@@ -16,6 +16,7 @@ from tests.conftest import require
 
 SOURCE = Path(__file__).parent.parent / "data" / "fake_nvml.c"
 NOT_SUPPORTED, GPU_IS_LOST, NO_PERMISSION, DRIVER_NOT_LOADED = 3, 15, 4, 9
+MIG = [("MIG-1", 0, 0, "parent=GPU-a"), ("MIG-2", 0, 0, "parent=GPU-a")]
 
 
 @pytest.fixture(scope="module")
@@ -34,15 +35,18 @@ class Host:
         self.library = library
         self.state = state
 
-    def run(self, script: str, *gpus: tuple[str, int, int], init: int = 0) -> str:
+    def run(self, script: str, *gpus: tuple[object, ...], init: int = 0) -> str:
         """Run a script that may call ``gpus(...)`` to change the counters; return what it printed."""
         prelude = f"""
+            import os
             from pathlib import Path
             from carbonq.errors import ConfigError
             from carbonq.meters.nvml import NvmlMeter
             from carbonq.meters.protocol import MeterLost
             def gpus(*rows, init=0):
-                Path({str(self.state)!r}).write_text("\\n".join([str(init), *(" ".join(map(str, r)) for r in rows)]))
+                new = Path({str(self.state)!r} + ".new")
+                new.write_text("\\n".join([str(init), *(" ".join(map(str, r)) for r in rows)]))
+                new.rename({str(self.state)!r})  # a thread may be reading
             gpus(*{list(gpus)!r}, init={init})
         """
         source = textwrap.dedent(prelude) + textwrap.dedent(script)
@@ -83,9 +87,10 @@ def test_a_counter_that_was_reset_goes_on_from_zero(host: Host) -> None:
     script = """
         meter = NvmlMeter()
         gpus(("GPU-a", 0, 5_100)); meter.read_uj()
-        gpus(("GPU-a", 0, 40)); print(meter.read_uj())
+        gpus(("GPU-a", 0, 40)); print(meter.read_uj(), *meter.marks())
+        gpus(("GPU-a", 0, 41)); print(meter.read_uj(), *meter.marks())
     """
-    assert host.run(script, ("GPU-a", 0, 5_000)) == "140000"
+    assert host.run(script, ("GPU-a", 0, 5_000)) == "140000 counter_reset\n141000"
 
 
 def test_a_lost_device_is_lost_not_zero(host: Host) -> None:
@@ -98,27 +103,30 @@ def test_a_lost_device_is_lost_not_zero(host: Host) -> None:
     assert host.run(script, ("GPU-a", 0, 5_000)).startswith("lost: the GPU's energy counter cannot be read")
 
 
-@pytest.mark.parametrize(
-    ("named", "gpus", "init", "message"),
-    [
-        ([], [], 0, "the driver reports none"),
-        ([], [("GPU-a", 0, 0)], DRIVER_NOT_LOADED, "no NVIDIA GPU can be metered"),
-        ([], [("GPU-a", 0, 0), ("GPU-old", NOT_SUPPORTED, 0)], 0, "energy counter cannot be read"),
-        ([], [("GPU-a", NO_PERMISSION, 0)], 0, "energy counter cannot be read"),
-        (["7"], [("GPU-a", 0, 0)], 0, "GPU 7 cannot be metered: Invalid Argument; this host has 0 (GPU-a)"),
-        (["GPU-z"], [("GPU-a", 0, 0)], 0, "this host has 0 (GPU-a)"),
-        (["MIG-1"], [("GPU-a", 0, 0)], 0, "MIG slice"),
-        (["0", "GPU-a"], [("GPU-a", 0, 0)], 0, "one device twice"),
-    ],
-)
-def test_what_cannot_be_metered_whole_is_refused(
-    host: Host, named: list[str], gpus: list[tuple[str, int, int]], init: int, message: str
-) -> None:
+REFUSED: list[tuple[list[str], list[tuple[object, ...]], int, str]] = [
+    ([], [], 0, "the driver reports none"),
+    ([], [("GPU-a", 0, 0)], DRIVER_NOT_LOADED, "no NVIDIA GPU can be metered"),
+    ([], [("GPU-a", 0, 0), ("GPU-old", NOT_SUPPORTED, 0)], 0, "energy counter cannot be read"),
+    ([], [("GPU-a", NO_PERMISSION, 0)], 0, "energy counter cannot be read"),
+    (["7"], [("GPU-a", 0, 0)], 0, "GPU 7 cannot be metered: Invalid Argument; this host has 0 (GPU-a)"),
+    (["GPU-z"], [("GPU-a", 0, 0)], 0, "this host has 0 (GPU-a)"),
+    (["MIG-1"], [("GPU-a", 0, 0)], 0, "GPU MIG-1 cannot be metered: Not Found; this host has 0 (GPU-a)"),
+    (["MIG-1", "MIG-2"], [("GPU-a", 0, 0), *MIG], 0, "one device twice"),
+    ([], [("GPU-old", NOT_SUPPORTED, 0, "power=9", f"power_code={GPU_IS_LOST}")], 0, "nor its power"),
+    (["0", "GPU-a"], [("GPU-a", 0, 0)], 0, "one device twice"),
+]
+
+
+def test_what_cannot_be_metered_whole_is_refused(host: Host) -> None:
     script = f"""
-        try: NvmlMeter({named!r})
-        except ConfigError as error: print(error)
+        for named, rows, init, _message in {REFUSED!r}:
+            gpus(*rows, init=init)
+            try: NvmlMeter(named); print("not refused")
+            except ConfigError as error: print(str(error).replace("\\n", " "))
     """
-    assert message in host.run(script, *gpus, init=init)
+    printed = host.run(script).splitlines()
+    for (named, _gpus, _init, message), line in zip(REFUSED, printed, strict=True):
+        assert message in line, named
 
 
 def test_a_host_without_the_library_says_so(host: Host, tmp_path: Path) -> None:
@@ -148,3 +156,93 @@ def test_discover_takes_the_gpu_and_the_hub_divides_it(host: Host) -> None:
         print(parts[0].gpu_uj, info.gpu_meter, info.cpu_meter, info.quality)
     """
     assert host.run(script, ("GPU-a", 0, 0)) == "12000 nvml_counter cpu_time mixed"
+
+
+def test_a_gpu_without_the_counter_is_metered_by_its_power_and_says_so(host: Host) -> None:
+    script = """
+        import time
+        from carbonq.meters import power
+        meter = NvmlMeter()
+        began = time.monotonic()
+        first = meter.read_uj()
+        time.sleep(0.4)
+        sampled_uj, lasted = meter.read_uj() - first, time.monotonic() - began
+        print(meter.kind, meter.quality, meter.uncertainty_pct, meter.lag_s, *meter.marks())
+        print(abs(sampled_uj / 1e6 - 250 * lasted) < 0.1 * 250 * lasted, power.PERIOD_S <= 0.1)
+        meter.close(); meter.close()
+    """
+    printed = host.run(script, ("GPU-old", NOT_SUPPORTED, 0, "power=250000"))
+    assert printed == "nvml_power estimated 10.0 0.0\nTrue True"
+
+
+def test_one_gpu_by_power_makes_the_whole_meter_one_by_power(host: Host) -> None:
+    script = """
+        meter = NvmlMeter()
+        print(meter.kind, meter.lag_s)
+        gpus(("GPU-a", 0, 100), ("GPU-old", 3, 0, "power=1000", "power_code=15"))
+        try: meter.read_uj()
+        except MeterLost as error: print(error)
+        meter.close()
+    """
+    printed = host.run(script, ("GPU-a", 0, 0), ("GPU-old", NOT_SUPPORTED, 0, "power=1000"))
+    assert printed.startswith("nvml_power 0.11\nthe GPU's power cannot be read")
+
+
+def test_a_counter_that_may_not_be_read_gives_way_to_power(host: Host) -> None:
+    script = "meter = NvmlMeter(); print(meter.kind); meter.close()"
+    assert host.run(script, ("GPU-a", NO_PERMISSION, 0, "power=70000")) == "nvml_power"
+
+
+def test_a_mig_slice_is_metered_by_its_whole_gpu_as_an_upper_bound(host: Host) -> None:
+    script = """
+        meter = NvmlMeter(["MIG-2"])
+        gpus(("GPU-a", 0, 30), ("MIG-2", 0, 0, "parent=GPU-a"))
+        print(meter.read_uj(), meter.quality, *meter.device_ids)
+        whole = NvmlMeter()
+        print(whole.quality, *whole.device_ids)
+    """
+    printed = host.run(script, ("GPU-a", 0, 10), ("MIG-2", 0, 0, "parent=GPU-a"))
+    assert printed == "20000 upper_bound GPU-a mig_slice\nmeasured GPU-a"
+
+
+def test_processes_that_are_not_ours_make_it_a_shared_device(host: Host) -> None:
+    script = """
+        import subprocess, sys
+        engine = subprocess.Popen([sys.executable, "-c", "import sys; sys.stdin.read()"], stdin=subprocess.PIPE)
+        meter = NvmlMeter(pids=lambda: ())
+        def look(*pids, code=0):
+            gpus(("GPU-a", 0, 0, "procs=" + ",".join(map(str, pids)), f"procs_code={code}"))
+            meter.read_uj()
+            return list(meter.marks())
+        print(look(), look(os.getpid()), look(os.getpid(), engine.pid), look(os.getpid(), os.getppid()), look(1))
+        print(look(code=4), look(1))  # a driver that does not tell is not asked again
+        engine.communicate()
+    """
+    assert host.run(script, ("GPU-a", 0, 0)) == "[] [] [] ['shared_device'] ['shared_device']\n[] []"
+
+
+def test_a_counter_that_trails_gives_short_batches_their_part_and_loses_nothing(host: Host) -> None:
+    script = """
+        import time
+        from carbonq.clock import GridClock
+        from carbonq.meters.hub import Hub
+        meter = NvmlMeter(lag_s=0.05)
+        hub = Hub([meter], GridClock.real())
+        hub.watch()
+        used = []
+        for mj in range(1000, 9000, 1000):
+            handle = hub.start()
+            gpus(("GPU-a", 0, mj, "lag_ms=45", "slow_us=3000"))
+            time.sleep(0.01)
+            began = time.perf_counter()
+            closing = hub.finish(handle)
+            took = time.perf_counter() - began
+            used.append(closing)
+        time.sleep(0.1)
+        hub.tick()
+        energies = [closing.result()[0][0].gpu_uj for closing in used]
+        idle = sum(one.part.gpu_uj for one in hub.flush())
+        print(all(energies), sum(energies) + idle, took < 0.003)
+        hub.close()
+    """
+    assert host.run(script, ("GPU-a", 0, 0, "lag_ms=45", "slow_us=3000")) == "True 8000000 True"
