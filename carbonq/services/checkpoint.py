@@ -274,7 +274,7 @@ def apply(tx: Tx, made: Checkpoint, *, lease_s: float, pending: Mapping[str, Any
         counts[job_id] = replace(before, **{state.value: getattr(before, state.value) + len(item_ids)})
     jobs.bump_many(tx, counts)
     results.insert_segments(tx, made.segments)
-    ledger_rows.insert_bookings(tx, made.bookings)
+    ledger_rows.record_bookings(tx, made.bookings)
     if made.learned is not None:
         one = made.learned
         is_whole = made.final is not None and made.final.action == "finish"

@@ -201,7 +201,7 @@ def _book_refused(tx: Tx, site: Site, refused: Refused) -> bool:
         )
         for one in burnt_rows.remainders(refused.burnt, reported)
     ]
-    ledger_rows.insert_bookings(tx, bookings)
+    ledger_rows.record_bookings(tx, bookings)
     # The report grows to all that is booked, so that the same energy given twice is booked once.
     known = {one.engine_batch_id: one for one in (*reported, *refused.burnt)}
     leases.report(tx, refused.chunk_id, refused.token, burnt_rows.to_json(list(known.values())))

@@ -75,7 +75,7 @@ class WriteBehind:
     def _store(self, batch: Sequence[Booking]) -> None:
         try:
             with self._db.write() as tx:
-                ledger_rows.insert_bookings(tx, batch)
+                ledger_rows.record_bookings(tx, batch)
         except StoreUnavailable as error:
             logger.warning("%d bookings spooled: %s", len(batch), error)
             self._keep(batch)
@@ -95,4 +95,4 @@ def replay(db: Database, record: Mapping[str, Any]) -> None:
     """Store spooled bookings. Raises StoreUnavailable, and ValueError when they are none."""
     bookings = [booking.loads(one.encode()) for one in record["bookings"]]
     with db.write() as tx:
-        ledger_rows.insert_bookings(tx, bookings)
+        ledger_rows.record_bookings(tx, bookings)

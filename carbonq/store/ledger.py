@@ -14,7 +14,7 @@ from carbonq.booking import Booking
 from carbonq.model import Signal
 from carbonq.ratebook import Row
 from carbonq.store.database import Tx
-from carbonq.store.dialect import insert_columns, is_any_of
+from carbonq.store.dialect import insert_columns, is_any_of, machine_now
 from carbonq.store.tables import engine_batches, entries, facts, rates, regions, unsettled
 
 #: Parts of engine batches taken at once; realtime ones hold one entry each.
@@ -26,12 +26,26 @@ def insert_booking(tx: Tx, booking: Booking) -> None:
     insert_bookings(tx, [booking])
 
 
-def insert_bookings(tx: Tx, bookings: Sequence[Booking]) -> None:
-    """Store many bookings in few statements; idempotent like ``insert_booking``."""
+def record_bookings(tx: Tx, bookings: Sequence[Booking]) -> None:
+    """Store bookings as recorded now, by the database's clock.
+
+    A process may have been frozen, or the database away, since they were booked: a report as of a time in between must
+    not change any more.
+    """
+    if bookings:
+        insert_bookings(tx, bookings, recorded_at=machine_now(tx))
+
+
+def insert_bookings(tx: Tx, bookings: Sequence[Booking], *, recorded_at: datetime | None = None) -> None:
+    """Store many bookings in few statements; idempotent like ``insert_booking``.
+
+    They are recorded when they say, or at ``recorded_at`` (machine time).
+    """
+    stamp = {} if recorded_at is None else {"recorded_at": recorded_at}
     _insert(tx, facts, _once((row for booking in bookings for row in booking.facts), "fact_id"))
     _insert(tx, rates, _once((row for booking in bookings for row in booking.rates), "rate_id"))
     _insert(tx, engine_batches, [row for booking in bookings for row in booking.engine_batches])
-    _insert(tx, entries, [row for booking in bookings for row in booking.entries])
+    _insert(tx, entries, [row for booking in bookings for row in booking.entries], stamp)
     _insert(tx, unsettled, [row for booking in bookings for row in booking.awaited])
 
 
@@ -176,14 +190,14 @@ def _once(rows: Iterable[Row], key: str) -> list[Row]:
     return [row for _, row in sorted({row[key]: row for row in rows}.items())]
 
 
-def _insert(tx: Tx, table: Table, rows: Sequence[Row]) -> None:
-    """Insert rows, leaving alone those whose primary key is there."""
+def _insert(tx: Tx, table: Table, rows: Sequence[Row], stamp: Row | None = None) -> None:
+    """Insert rows, leaving alone those whose primary key is there; columns of ``stamp`` are the same in all."""
     if not rows:
         return
     # The ledger's rows are wide and many: by column there is one conversion for each distinct value.
     columns: dict[str, list[Any]] = {}
     for name in rows[0]:
-        values = [row[name] for row in rows]
+        values = [stamp[name]] * len(rows) if stamp and name in stamp else [row[name] for row in rows]
         process = table.c[name].type.dialect_impl(tx.dialect).bind_processor(tx.dialect)
         columns[name] = values if process is None else _processed(values, process)
     insert_columns(tx, table, columns, skip_existing=True)

@@ -14,9 +14,11 @@ from carbonq.errors import StoreUnavailable
 from carbonq.model import EntryKind
 from carbonq.store import dialect, exports, figures, ledger
 from carbonq.store.database import Database
+from carbonq.store.dialect import machine_now
 from carbonq.store.exports import Selection
 from carbonq.store.figures import Scope
 from carbonq.store.tables import entries, unsettled
+from carbonq.units import parse_iso
 from tests.unit.bookings import batch, book, cells, item, overhead, part
 
 
@@ -166,3 +168,16 @@ def test_groups_keep_apart_what_may_not_be_added(database: Database) -> None:
         }
         assert {g.entries for g in figures.groups(tx, Scope(tenant="other"))} == {1}
         assert figures.groups(tx, Scope(product_line="nobody")) == []
+
+
+def test_what_is_recorded_late_is_recorded_when_it_came(database: Database) -> None:
+    booked = book()
+    with database.write() as tx:
+        began = machine_now(tx)
+        ledger.record_bookings(tx, [booked])
+        ledger.record_bookings(tx, [])
+        ended = machine_now(tx)
+    with database.read() as tx:
+        line = exports.entry(tx, booked.entries[0]["entry_id"])
+    assert line is not None
+    assert booked.entries[0]["recorded_at"] < began <= parse_iso(line["recorded_at"]) <= ended
