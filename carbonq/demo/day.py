@@ -7,13 +7,16 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import numpy as np
+import numpy.typing as npt
 
 from carbonq.grid import recorded
-from carbonq.model import Region
-from carbonq.plan import replay as replaying
+from carbonq.model import Region, Signal
 from carbonq.plan import typical
-from carbonq.plan.forecaster import WINDOWS_A_DAY
-from carbonq.plan.replay import Work
+from carbonq.plan.forecaster import WINDOWS_A_DAY, FloatArray, Series
+from carbonq.replay.grids import Grid, Issued
+from carbonq.replay.policies import Rules, run
+from carbonq.replay.site import Site
+from carbonq.replay.work import Work
 from carbonq.units import WINDOW, window_at, window_index
 
 #: Windows of the demonstration's deadline.
@@ -27,6 +30,15 @@ POTENTIAL_PCT = 80.0
 EVERY = 2
 SLACK = 96
 ENERGY_UJ = 30_000_000_000
+
+#: The policies shown, and what they are called there.
+WAYS = {
+    "at-once": "at once, at home",
+    "best-region": "at once, best single region",
+    "best-time": "best time at home, with hindsight",
+    "carbonq": "planned, forecasts as issued",
+    "perfect": "best time and region, with hindsight",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,11 +87,55 @@ def replay(scene: Scene, regions: Sequence[Region]) -> Day:
     """Replay the day that holds the scene, from its midnight (UTC), in each way to run the same work."""
     midnight = scene.start_at.replace(hour=0, minute=0)
     first = window_index(midnight)
-    work = [Work(first + at, 1, SLACK, ENERGY_UJ) for at in range(0, WINDOWS_A_DAY, EVERY)]
-    rows = replaying.replay(recorded.replayable(recorded.recording()), regions, regions[0].name, work)
+    site, work = _site(regions), _work(first + np.arange(0, WINDOWS_A_DAY, EVERY, dtype=np.int64))
+    made = run(site, work, list(WAYS), Rules())
+    late = {name: int((one.start + work.windows > work.due).sum()) for name, one in made.items()}
+    grams = {name: float(site.grams(work, one.region, one.start).sum()) for name, one in made.items()}
     return Day(
         date=midnight,
-        chunks=len(work),
+        chunks=work.count,
         deadline_h=SLACK * WINDOW / timedelta(hours=1),
-        rows=[DayRow(row.way.value, row.grams, row.late) for row in rows],
+        rows=[DayRow(said, grams[name], late[name]) for name, said in WAYS.items()],
     )
+
+
+def _work(release: npt.NDArray[np.int64]) -> Work:
+    count = len(release)
+    return Work(
+        release=release,
+        due=release + SLACK,
+        windows=np.ones(count, dtype=np.int64),
+        energy_uj=np.full(count, ENERGY_UJ, dtype=np.int64),
+        job=np.arange(count, dtype=np.int64),
+    )
+
+
+def _site(regions: Sequence[Region]) -> Site:
+    """Return the recorded days as a grid whose zones are called like the regions on them."""
+    days = recorded.recording()
+    origins = days.first_window + np.arange(days.windows, dtype=np.int64)
+    none = np.zeros(len(regions))
+    return Site(
+        grid=Grid(
+            signal=Signal.MOER,
+            observed={one.name: Series(days.first_window, _floats(days.observed[one.zone])) for one in regions},
+            steps={one.name: 1 for one in regions},
+            issued={
+                one.name: Issued(origins, origins + 1, _floats(days.forecast[one.zone][: days.windows]), 1)
+                for one in regions
+            },
+        ),
+        regions=tuple(one.name for one in regions),
+        slots=np.array([one.slots for one in regions], dtype=np.int64),
+        pue=np.array([float(one.pue) for one in regions]),
+        home=0,
+        first=days.first_window,
+        end=days.first_window + days.windows,
+        price_per_kwh=none,
+        slot_price_per_h=none,
+    )
+
+
+def _floats(values: npt.NDArray[np.int16]) -> FloatArray:
+    # How the recording marks a missing value.
+    return np.where(values < 0, np.nan, values.astype(np.float64))

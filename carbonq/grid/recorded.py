@@ -22,8 +22,6 @@ import numpy.typing as npt
 from carbonq.clock import Clock, ClockKind
 from carbonq.errors import SignalUnavailable
 from carbonq.model import Signal
-from carbonq.plan.forecaster import Series
-from carbonq.plan.replay import Recorded
 from carbonq.signals import Forecast, NoteLevel, Observation, SourceNote
 from carbonq.units import WINDOW, WINDOW_S, parse_iso, window_at, window_index
 
@@ -60,20 +58,6 @@ class Recording:
     def end_at(self) -> datetime:
         """The end of the last window."""
         return window_at(self.first_window + self.windows)
-
-
-def replayable(days: Recording) -> Recorded:
-    """Return the recording as ``plan/replay.py`` wants it."""
-
-    def issued(zone: str, window: int) -> Series | None:
-        place = window - days.first_window
-        return Series(window + 1, _floats(days.forecast[zone][place])) if 0 <= place < days.windows else None
-
-    return Recorded({zone: Series(days.first_window, _floats(table)) for zone, table in days.observed.items()}, issued)
-
-
-def _floats(values: npt.NDArray[np.int16]) -> npt.NDArray[np.float64]:
-    return np.where(values == _MISSING, np.nan, values.astype(np.float64))
 
 
 @lru_cache(maxsize=1)

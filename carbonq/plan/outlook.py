@@ -141,8 +141,8 @@ def build_known(
     first = window_index(now)
     wanted = np.arange(first, first + windows, dtype=np.int64)
     curves = {zone: _curve(data, wanted) for zone, data in zones.items()}
-    unknown = _curve(ZoneData(), wanted)
-    chosen = [curves.get(region.zone, unknown) for region in regions]
+    unknown = None if all(region.zone in curves for region in regions) else _curve(ZoneData(), wanted)
+    chosen = [curve for region in regions if (curve := curves.get(region.zone, unknown)) is not None]
     shape = (len(regions), windows)
     made = Outlook(
         regions=tuple(region.name for region in regions),

@@ -18,6 +18,7 @@ from carbonq.plan.demand import Assignment, Demand, Kind, Terms
 from carbonq.plan.evidence import IntArray
 from carbonq.plan.outlook import Outlook
 from carbonq.plan.planner import assign
+from carbonq.replay import newcomers
 from carbonq.replay.site import Site
 from carbonq.replay.walk import Walk
 from carbonq.replay.work import Work
@@ -66,14 +67,10 @@ class Book:
         windows = self.work.windows[self.waiting]
         return int(windows.max(initial=1)) + int(windows.sum()) // max(1, self.lanes)
 
-    def assign(
-        self, at: int, chosen: IntArray, outlook: Outlook, terms: Terms, *, around: IntArray | None = None
-    ) -> Assignment:
-        """Plan some pieces at a moment on the slots that are not held, nor taken by the plans of ``around``."""
+    def assign(self, at: int, chosen: IntArray, outlook: Outlook, terms: Terms) -> Assignment:
+        """Plan some pieces at a moment on the slots that are not held."""
         work = self.work
         held = self._held(at, outlook.windows)
-        if around is not None:
-            held += self._taken(around, at, outlook.windows)
         placed = self.start[chosen] >= at
         column = np.where(placed, self.start[chosen] - at, -1)
         current = np.stack((np.where(placed, self.region[chosen], -1), column), axis=1)
@@ -145,16 +142,28 @@ class Rolling(Book):
         self._moves = self._plans = 0
 
     def plan(self, at: int, new: IntArray, outlook: Outlook, *, is_whole: bool) -> None:
-        """Place what is new and, in a re-plan, everything that waits."""
+        """Place what is new around the rest; in a re-plan, or where it finds no room in time, plan all that waits."""
         self.waiting = np.concatenate((self.waiting, new))
-        homeless = self.start[self.waiting] < 0
-        chosen = self.waiting if is_whole else self.waiting[homeless]
-        if not len(chosen):
+        if not is_whole and self._newcomers(at, outlook):
             return
-        around = None if is_whole else self.waiting[~homeless]
-        made = self.assign(at, chosen, outlook, self._terms, around=around)
-        self._moves += self.put(at, chosen, made)
-        self._plans += 1
+        if len(self.waiting):
+            made = self.assign(at, self.waiting, outlook, self._terms)
+            self._moves += self.put(at, self.waiting, made)
+            self._plans += 1
+
+    def _newcomers(self, at: int, outlook: Outlook) -> bool:
+        """Place what has no place yet around the rest; False where some of it finds no room in time."""
+        is_new = self.start[self.waiting] < 0
+        chosen = self.waiting[is_new]
+        if not len(chosen):
+            return True
+        held = self._held(at, outlook.windows) + self._taken(self.waiting[~is_new], at, outlook.windows)
+        free = np.maximum(self.slots[:, None] - held, 0)
+        work = self.work
+        region, column = newcomers.place(work.due[chosen] - at, work.windows[chosen], outlook, free, self.rows)
+        self.region[chosen] = region
+        self.start[chosen] = np.where(column >= 0, column + at, -1)
+        return bool((column >= 0).all())
 
     def ran(self) -> Ran:
         """Return where everything ran."""

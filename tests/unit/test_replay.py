@@ -1,74 +1,34 @@
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from decimal import Decimal
 
 import numpy as np
 import pytest
 
-from carbonq.grid.recorded import recording, replayable
+from carbonq.demo import day
+from carbonq.grid.recorded import recording
 from carbonq.model import Region
-from carbonq.plan.forecaster import Series
-from carbonq.plan.replay import Recorded, Way, Work, replay
 from carbonq.plan.typical import pick_start, typicality
-from carbonq.units import UJ_PER_KWH, window_index
 
-A = Region("a", "A", 1, Decimal("1.5"), "stated", "cpu", latency_ms=1)
-B = Region("b", "B", 1, Decimal(1), "stated", "cpu", latency_ms=2)
-FIRST = window_index(datetime.fromisoformat("2021-06-10T00:00+00:00"))
-
-
-def small() -> Recorded:
-    observed = {
-        "A": Series(FIRST - 4, np.array([9, 9, 9, 9, 40, 30, 20, 10], dtype=float)),
-        "B": Series(FIRST - 4, np.array([9, 9, 9, 9, 50, 45, 40, 35], dtype=float)),
-    }
-    # What was foretold is wrong: it says that B's third window is the cleanest.
-    foretold = {"A": [30.0, 30, 30, 30], "B": [60.0, 45, 1, 45]}
-
-    def issued(zone: str, window: int) -> Series | None:
-        return Series(window + 1, np.array(foretold[zone])[window - FIRST + 1 :])
-
-    return Recorded(observed, issued)
-
-
-def test_every_way_runs_the_same_energy_and_is_judged_by_what_was_observed() -> None:
-    rows = replay(small(), [A, B], "a", [Work(FIRST, 2, 4, UJ_PER_KWH)], every=1)
-    grams = {row.way: row.grams for row in rows}
-    assert grams[Way.AT_ONCE] == pytest.approx(1.5 * (40 + 30))
-    assert grams[Way.BEST_REGION] == pytest.approx(50 + 45)
-    assert grams[Way.BEST_TIME] == pytest.approx(1.5 * (20 + 10))
-    assert grams[Way.PERFECT] == pytest.approx(1.5 * (20 + 10))
-    assert grams[Way.PERFECT] <= grams[Way.PLANNED] < grams[Way.AT_ONCE]
-    assert grams[Way.PLANNED] >= 40
-    assert {row.late for row in rows} == {0}
-
-
-def test_a_replay_outside_the_recording_is_refused() -> None:
-    with pytest.raises(ValueError, match="does not cover"):
-        replay(small(), [A, B], "a", [Work(FIRST, 1, 9, 1)])
-
-
-def test_work_that_is_too_much_for_home_is_late_there() -> None:
-    rows = {row.way: row for row in replay(small(), [A, B], "a", [Work(FIRST, 4, 2, 1)], every=1)}
-    assert rows[Way.AT_ONCE].late == 2
-    assert rows[Way.PERFECT].late == 0
-    assert rows[Way.PLANNED].late == 0
+REGIONS = [
+    Region("norcal", "SGIP_CAISO_PGE", 1, Decimal("1.2"), "assumed", "cpu", latency_ms=1),
+    Region("socal", "SGIP_CAISO_SCE", 1, Decimal("1.2"), "assumed", "cpu", latency_ms=9),
+]
 
 
 def test_a_recorded_day_saves_with_the_forecasts_as_issued() -> None:
-    days = recording()
-    regions = [
-        Region("norcal", "SGIP_CAISO_PGE", 1, Decimal("1.2"), "assumed", "cpu", latency_ms=1),
-        Region("socal", "SGIP_CAISO_SCE", 1, Decimal("1.2"), "assumed", "cpu", latency_ms=9),
-    ]
-    first = days.first_window + 9 * 288
-    work = [Work(first + 12 * hour, 1, 144, 10**9) for hour in range(24)]
-    rows = {row.way: row for row in replay(replayable(days), regions, "norcal", work)}
-    assert {row.late for row in rows.values()} == {0}
-    perfect, planned, at_once = (rows[way].grams for way in (Way.PERFECT, Way.PLANNED, Way.AT_ONCE))
-    assert perfect <= planned < 0.95 * at_once
-    assert perfect <= rows[Way.BEST_TIME].grams <= at_once
+    made = day.replay(day.choose(REGIONS), REGIONS)
+    rows = {row.name: row for row in made.rows}
+    assert [row.name for row in made.rows] == list(day.WAYS.values())
+    assert {row.late for row in made.rows} == {0}
+    at_once, best_region, best_time, planned, perfect = (row.g for row in made.rows)
+    assert perfect <= planned < 0.9 * at_once
+    assert perfect <= best_time <= at_once
+    assert best_region <= at_once
+    assert made.chunks == 144
+    # 144 chunks of 30 kJ at a PUE of 1.2, at some 30 to 500 g/kWh.
+    assert 144 * 30 / 3600 * 1.2 * 30 < rows[day.WAYS["perfect"]].g < 144 * 30 / 3600 * 1.2 * 500
 
 
 def test_typical_hours_are_found_by_rule_and_said() -> None:
