@@ -76,6 +76,33 @@ def store(
     )
 
 
+@app.command("ledger")
+def ledger(
+    entries: Annotated[int, typer.Option(min=1, help="Entries of the filled ledger.")] = 1_000_000,
+    part: Annotated[list[str] | None, typer.Option(help="Measure this part only; give it again for more.")] = None,
+    batch_items: Annotated[int, typer.Option(min=1, help="Items in an engine batch.")] = 64,
+    database_url: DatabaseUrl = None,
+    as_json: Annotated[bool, typer.Option("--json", help="As it is anyhow: figures as JSON on stdout.")] = True,
+) -> None:
+    """Entries committed, exported, settled and sealed per second, beside what the database does alone.
+
+    Example: carbonq bench ledger --entries 100000 --part export --json
+    """
+    from carbonq.bench.backend import Backend
+    from carbonq.bench.ledger import PARTS, bench
+    from carbonq.errors import InvalidRequest
+
+    unknown = sorted(set(part or ()) - set(PARTS))
+    if unknown:
+        raise InvalidRequest(f"there is no part {unknown[0]!r}; parts are {', '.join(PARTS)}", param="part")
+    backends = [Backend(), *([] if database_url is None else [Backend(database_url)])]
+    _in_scratch(
+        lambda folder: bench(
+            folder, backends, parts=part or list(PARTS), entries=entries, batch_items=batch_items, report=say
+        )
+    )
+
+
 @app.command("start")
 def start(
     rounds: Annotated[int, typer.Option(min=1, help="Starts; the median is reported.")] = 3,
