@@ -54,7 +54,9 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
         plan.plan_waiting(
             db,
             clock,
+            models=runtime.models,
             margin=settings.replan_margin,
+            price_weight_g=settings.price_weight_g,
             worker_alive_s=settings.worker_alive_s,
             max_stale_s=settings.max_stale_s,
         )

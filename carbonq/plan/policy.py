@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
+from typing import TypeVar
+
+import numpy as np
+import numpy.typing as npt
 
 from carbonq.model import Region, RegionState, Throughput
 from carbonq.units import WINDOW_S
@@ -34,11 +38,14 @@ def duration_margin(model: str, hardware: Iterable[str], learned: Mapping[tuple[
     return max(margins, default=DURATION_MARGIN)
 
 
-def guard_s(est_duration_s: float, factor: float, margin: float = DURATION_MARGIN) -> float:
+_Seconds = TypeVar("_Seconds", float, npt.NDArray[np.float64])
+
+
+def guard_s(est_duration_s: _Seconds, factor: float, margin: _Seconds | float = DURATION_MARGIN) -> _Seconds:
     """Return the grid seconds a plan keeps free before a deadline, for delays, overruns and wrong estimates.
 
-    ``est_duration_s`` is machine seconds; ``factor`` is grid seconds for each machine second; ``margin`` the share of
-    the duration that estimates err by.
+    ``est_duration_s`` is machine seconds, of one chunk or of many as an array; ``factor`` is grid seconds for each
+    machine second; ``margin`` the share of the duration that estimates err by.
     """
     return factor * (START_DELAY_S + margin * est_duration_s) + OVERRUN_SHARE * WINDOW_S
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
-from sqlalchemy import bindparam, insert, or_, select, update
+from sqlalchemy import insert, select
 
-from carbonq.model import FINAL_JOB_STATES, ChunkState, Signal
+from carbonq import ids
+from carbonq.model import FINAL_JOB_STATES, ChunkState, Signal, Treatment
+from carbonq.store.bulk import bound, update_columns
 from carbonq.store.database import Tx
-from carbonq.store.dialect import is_any_of, machine_now
+from carbonq.store.dialect import insert_columns, is_any_of, machine_now
 from carbonq.store.tables import attempts, chunks, forecasts, items, jobs, placements, plans
 
 _OPEN = (ChunkState.WAITING.value, ChunkState.PLACED.value)
@@ -33,21 +36,35 @@ class NewPlan:
     note: str | None
     inputs: str
     signal: Signal = Signal.MOER
+    trigger: str | None = None
+    gap: float | None = None
+    unplaced: int = 0
+    at_once: int = 0
 
 
 @dataclass(frozen=True, slots=True)
-class NewPlacement:
-    """A placement's row, and the chunk's latest safe start."""
+class Placed:
+    """Placements by column, all equally long."""
 
-    placement_id: str
-    chunk_id: str
-    region: str
-    window_at: datetime
-    g_per_kwh: Decimal | None
-    issued_at: datetime | None
-    reason: str
-    latest_start_at: datetime
-    signal: Signal = Signal.MOER
+    chunk_id: list[str] = field(default_factory=list[str])
+    region: list[str] = field(default_factory=list[str])
+    window_at: list[datetime] = field(default_factory=list[datetime])
+    g_per_kwh: list[Decimal | None] = field(default_factory=list["Decimal | None"])
+    issued_at: list[datetime | None] = field(default_factory=list["datetime | None"])
+    reason: list[str] = field(default_factory=list[str])
+
+    def __len__(self) -> int:
+        """Count the placements."""
+        return len(self.chunk_id)
+
+    def take(self, rows: Iterable[int]) -> Placed:
+        """Return some of them."""
+        wanted = list(rows)
+        return Placed(*([column[row] for row in wanted] for column in self.columns()))  # pyright: ignore[reportArgumentType]
+
+    def columns(self) -> tuple[Sequence[Any], ...]:
+        """Return the columns in the order of the fields."""
+        return (self.chunk_id, self.region, self.window_at, self.g_per_kwh, self.issued_at, self.reason)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +75,8 @@ class Busy:
     region: str
     est_duration_s: float
     elapsed_s: float | None
+    model: str = ""
+    treatment: str = Treatment.PLANNED.value
 
 
 def last_inputs(tx: Tx) -> str | None:
@@ -84,6 +103,8 @@ def busy(tx: Tx) -> list[Busy]:
             chunks.c.region,
             chunks.c.est_duration_s,
             chunks.c.state,
+            chunks.c.model,
+            chunks.c.treatment,
             attempts.c.machine_started_at,
         )
         .select_from(running)
@@ -98,7 +119,8 @@ def busy(tx: Tx) -> list[Busy]:
         elapsed = None
         if row.state == ChunkState.RUNNING.value:
             elapsed = (now - row.machine_started_at).total_seconds() if row.machine_started_at is not None else 0.0
-        found.append(Busy(row.chunk_id, row.region, row.est_duration_s, elapsed))
+        treatment = row.treatment or Treatment.PLANNED.value
+        found.append(Busy(row.chunk_id, row.region, row.est_duration_s, elapsed, row.model, treatment))
     return found
 
 
@@ -147,52 +169,49 @@ def add_plan(tx: Tx, plan: NewPlan) -> None:
     tx.execute(insert(plans).values(**values, recorded_at=machine_now(tx)))
 
 
-# The states are spelled out, because a list cannot be bound in a batch.
-_PLACE = (
-    update(chunks)
-    .where(
-        chunks.c.chunk_id == bindparam("chunk"),
-        or_(chunks.c.state == ChunkState.WAITING.value, chunks.c.state == ChunkState.PLACED.value),
-        chunks.c.dispatched_at.is_(None),
-    )
-    .values(
-        state=ChunkState.PLACED.value,
-        region=bindparam("to_region"),
-        window_at=bindparam("to_window"),
-        placement_id=bindparam("placement"),
-        latest_start_at=bindparam("latest"),
-    )
-)
+#: Which chunks may still be placed or moved; in SQL, for statements that bind by column.
+_MAY_MOVE = "state IN ('waiting', 'placed') AND dispatched_at IS NULL"
 
 
-def place(tx: Tx, plan_id: str, placed: Sequence[NewPlacement], *, created_at: datetime) -> None:
-    """Store placements and bring their chunks to them; only chunks that are waiting or placed, no ticket out."""
+def place(tx: Tx, plan_id: str, placed: Placed, *, created_at: datetime, signal: Signal) -> int:
+    """Store placements and bring their chunks to them; return how many.
+
+    Only of chunks that are waiting or placed with no ticket out; the others are left alone.
+    """
     if not placed:
-        return
-    rows = [
-        {
-            "placement_id": one.placement_id,
-            "chunk_id": one.chunk_id,
-            "plan_id": plan_id,
-            "region": one.region,
-            "window_at": one.window_at,
-            "g_per_kwh": one.g_per_kwh,
-            "issued_at": one.issued_at,
-            "reason": one.reason,
-            "created_at": created_at,
-            "signal": one.signal.value,
-        }
-        for one in placed
-    ]
-    tx.execute(insert(placements), rows)
-    changes = [
-        {
-            "chunk": one.chunk_id,
-            "to_region": one.region,
-            "to_window": one.window_at,
-            "placement": one.placement_id,
-            "latest": one.latest_start_at,
-        }
-        for one in placed
-    ]
-    tx.execute(_PLACE, changes)
+        return 0
+    there = still_plannable(tx, placed.chunk_id)
+    if len(there) < len(placed):
+        placed = placed.take(row for row, chunk_id in enumerate(placed.chunk_id) if chunk_id in there)
+    if not placed:
+        return 0
+    count = len(placed)
+    names = [ids.new("plc") for _ in range(count)]
+    values: dict[str, Sequence[Any]] = {
+        "placement_id": names,
+        "chunk_id": placed.chunk_id,
+        "plan_id": [plan_id] * count,
+        "region": placed.region,
+        "window_at": placed.window_at,
+        "g_per_kwh": placed.g_per_kwh,
+        "issued_at": placed.issued_at,
+        "reason": placed.reason,
+        "created_at": [created_at] * count,
+        "signal": [signal.value] * count,
+    }
+    insert_columns(tx, placements, {name: bound(tx, placements, name, column) for name, column in values.items()})
+    changes = {
+        "chunk_id": placed.chunk_id,
+        "region": placed.region,
+        "window_at": placed.window_at,
+        "placement_id": names,
+    }
+    update_columns(tx, chunks, "chunk_id", changes, where=_MAY_MOVE, state=ChunkState.PLACED.value)
+    return count
+
+
+def set_latest_starts(tx: Tx, chunk_ids: Sequence[str], latest_start_at: Sequence[datetime]) -> None:
+    """Set the latest safe starts of chunks that are waiting or placed with no ticket out."""
+    still_plannable(tx, chunk_ids)  # locks them in the order of every locker
+    values = {"chunk_id": chunk_ids, "latest_start_at": latest_start_at}
+    update_columns(tx, chunks, "chunk_id", values, where=_MAY_MOVE)
