@@ -211,9 +211,12 @@ class Client:
 
     # --- the grid, the plan, the ledger ---------------------------------------------------------------------
 
-    def plan(self) -> Json:
-        """Return the plan in force, as far as it concerns this key's jobs."""
-        return self._json("GET", "/v1/plan")
+    def plan(self, *, hours: float | None = None) -> Json:
+        """Return the plan in force, as far as it concerns this key's jobs.
+
+        With ``hours``, also the outlook of that long by region and window, and the placements counted by cell.
+        """
+        return self._json("GET", "/v1/plan", params=_given(hours=hours))
 
     def regions(self) -> list[Json]:
         """Return the regions with their state, health, slots and present MOER."""

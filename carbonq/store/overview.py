@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from sqlalchemy import case, exists, func, or_, select
+from sqlalchemy import ColumnElement, case, exists, func, or_, select
 
 from carbonq.model import ChunkState, ItemState
 from carbonq.store.database import Tx
@@ -49,6 +49,15 @@ class JobChunk:
     chunk: PlacedChunk
     items: int
     items_ended: int
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedCell:
+    """How many chunks are placed in a cell."""
+
+    region: str
+    window_at: datetime
+    chunks: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +115,32 @@ def job_chunks(tx: Tx, job_id: str) -> list[JobChunk]:
 
 def open_chunks(tx: Tx, tenant: str, *, limit: int = PLAN_LIMIT) -> list[PlacedChunk]:
     """Return the chunks that are not done and hold an item of the tenant's, by window; those without one last."""
-    is_theirs = exists().where(
-        items.c.chunk_id == chunks.c.chunk_id, jobs.c.job_id == items.c.job_id, jobs.c.tenant == tenant
-    )
     rows = tx.execute(
         select(*_CHUNK_COLUMNS)
         .select_from(_WITH_PLACEMENT)
-        .where(
-            chunks.c.state != ChunkState.DONE,
-            or_(chunks.c.tenant.is_(None), chunks.c.tenant == tenant),
-            is_theirs,
-        )
+        .where(*_open_of(tenant))
         .order_by(chunks.c.window_at.is_(None), chunks.c.window_at, chunks.c.region, chunks.c.chunk_id)
         .limit(limit)
     )
     return [_chunk(row) for row in rows]
+
+
+def open_by_cell(tx: Tx, tenant: str) -> list[PlacedCell]:
+    """Count the placed chunks that are not done and hold an item of the tenant's, by cell; all there are."""
+    rows = tx.execute(
+        select(chunks.c.region, chunks.c.window_at, func.count())
+        .where(*_open_of(tenant), chunks.c.region.is_not(None), chunks.c.window_at.is_not(None))
+        .group_by(chunks.c.region, chunks.c.window_at)
+        .order_by(chunks.c.window_at, chunks.c.region)
+    )
+    return [PlacedCell(region, at, int(count)) for region, at, count in rows]
+
+
+def _open_of(tenant: str) -> tuple[ColumnElement[bool], ...]:
+    is_theirs = exists().where(
+        items.c.chunk_id == chunks.c.chunk_id, jobs.c.job_id == items.c.job_id, jobs.c.tenant == tenant
+    )
+    return (chunks.c.state != ChunkState.DONE, or_(chunks.c.tenant.is_(None), chunks.c.tenant == tenant), is_theirs)
 
 
 def latest_plan(tx: Tx) -> PlanRow | None:
