@@ -139,6 +139,7 @@ class Metering:
     def begin(self, clock: Clock) -> Hub:
         """Begin to count."""
         hub = Hub(self._meters, clock)
+        hub.watch()
         if any(meter.kind is MeterKind.RAPL for meter in self._meters):
             self._presence.watch(lambda: self._give_rapl_up(hub))
         else:

@@ -72,6 +72,12 @@ class Closing:
         """Return the parts with what was read up to now; a component not read for yet is None."""
         return self._hub.read_account(self._account)
 
+    def when_known(self, act: Callable[[], None]) -> None:
+        """Call ``act`` once everything is known: now, or soon from the thread that reads; at the latest at the end."""
+        if self.is_known or not self._hub.call_when_known(self._account, act):
+            self.result()
+            act()
+
     def result(self) -> tuple[tuple[MeteredPart, ...], MeterInfo]:
         """Return the parts, one a window, and how they were obtained; waits at most the longest lag of the meters."""
         self._hub.wait_for(self._account, None)
@@ -105,6 +111,7 @@ class Hub:
         self._changed = threading.Condition(self._lock)
         self._reader: threading.Thread | None = None
         self._is_closed = False
+        self._waiting: list[tuple[Account, Callable[[], None]]] = []
         self._numbers = itertools.count(1)
         self._active: dict[Handle, Account] = {}
         self._idle: dict[tuple[datetime, EntryKind], Account] = {}
@@ -185,7 +192,9 @@ class Hub:
         """
         with self._lock:
             self._read_all()
-            return self._pop_idle(before=None)
+            idle = self._pop_idle(before=None)
+        self._call_known()
+        return idle
 
     def exchange(self, component: Component, meter: Meter | None) -> None:
         """From now on use another meter for a component, or none; what the one before had counted stays.
@@ -220,6 +229,7 @@ class Hub:
         with self._lock:
             for meter in self._all:
                 meter.close()
+        self._call_known()
 
     def read_account(self, account: Account) -> tuple[tuple[MeteredPart, ...], MeterInfo]:
         """Return what stands in an account now; for ``Closing``."""
@@ -245,6 +255,24 @@ class Hub:
                 return False
             self._sleep(missing_s)
 
+    def call_when_known(self, account: Account, act: Callable[[], None]) -> bool:
+        """Keep what is to be called when an account is known; False where nobody reads, so that it never would be."""
+        with self._lock:
+            if self._reader is None or self._is_closed or account.is_known:
+                return False
+            self._waiting.append((account, act))
+            return True
+
+    def _call_known(self) -> None:
+        with self._lock:
+            known = [one for one in self._waiting if self._is_closed or one[0].is_known]
+            self._waiting = [one for one in self._waiting if one not in known]
+        for _, act in known:
+            try:
+                act()
+            except Exception:  # a process loop: what one caller does must not end the readings of all
+                logger.exception("what was to follow a metered engine batch failed")
+
     # --- reading ------------------------------------------------------------------------------------------------
 
     def _keep_reading(self) -> None:
@@ -258,6 +286,7 @@ class Hub:
                 logger.exception("%s meter failed", counter.component)
             with self._lock:
                 self._settle(counter, reading)
+            self._call_known()
 
     def _next_due(self) -> Counter | None:
         """Wait for the next meter that is to be read, and end its interval; None when the hub is closed."""

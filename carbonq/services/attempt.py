@@ -16,7 +16,7 @@ from types import TracebackType
 from carbonq import ids
 from carbonq.engines.protocol import Engine
 from carbonq.errors import LeaseLost, StoreUnavailable
-from carbonq.meters.hub import Handle
+from carbonq.meters.hub import Closing, Handle
 from carbonq.model import Claim, Model
 from carbonq.services import burnt
 from carbonq.services.burnt import Burnt
@@ -58,6 +58,7 @@ class Attempt:
         self._meter = threading.Lock()
         self._open: tuple[str, Handle] | None = None
         self._unbooked: dict[str, Burnt] = {}
+        self._closings: dict[str, Closing] = {}
         self._renewed = time.monotonic()
         self._is_over = threading.Event()
         self._thread = threading.Thread(target=self._keep, name=f"lease-{claim.chunk.chunk_id}", daemon=True)
@@ -103,21 +104,43 @@ class Attempt:
         return engine_batch_id
 
     def end(self, outcome: str) -> Burnt:
-        """Close the interval; the energy stays reported until ``booked`` is told its id."""
+        """Close the interval; the energy stays reported until ``booked`` is told its id.
+
+        Where a meter trails, it may lack what the meter shows only later: ``known`` waits for that.
+        """
         with self._meter:
             assert self._open is not None
             engine_batch_id, handle = self._open
             self._open = None
-            parts, info = self.site.hub.end(handle)
+            closing = self.site.hub.finish(handle)
+            if not closing.is_known:
+                self._closings[engine_batch_id] = closing
+            parts, info = closing.so_far()
             one = replace(self._burnt(engine_batch_id, outcome, is_over=True), parts=parts, info=info)
             self._unbooked[engine_batch_id] = one
         self._batch_jobs = frozenset()
         return one
 
+    def known(self, one: Burnt) -> Burnt:
+        """Return the energy of a call that has ended in full; waits at most the lag of the meters."""
+        closing = self._closings.get(one.engine_batch_id)
+        if closing is None:
+            with self._meter:  # another thread may just have learned it
+                return self._unbooked.get(one.engine_batch_id, one)
+        parts, info = closing.result()
+        full = replace(one, parts=parts, info=info)
+        with self._meter:
+            if one.engine_batch_id in self._unbooked:
+                self._unbooked[one.engine_batch_id] = full
+            self._closings.pop(one.engine_batch_id, None)
+        return full
+
     def interrupt(self) -> None:
-        """Close an interval that an unexpected error left open, or the meters would feed it for ever."""
+        """Close an interval that an unexpected error left open, or the meters would feed it for ever; wait for all."""
         if self._open is not None:
             self.end("failed")
+        for one in list(self._unbooked.values()):
+            self.known(one)
 
     def booked(self, engine_batch_ids: Sequence[str]) -> None:
         """Forget energy that is in the ledger now."""
@@ -127,6 +150,9 @@ class Attempt:
 
     def unbooked(self, *, without: Sequence[str] = ()) -> list[Burnt]:
         """Return all energy burnt and not booked, that of the engine call in progress too."""
+        for one in list(self._unbooked.values()):
+            if one.engine_batch_id in self._closings and self._closings[one.engine_batch_id].is_known:
+                self.known(one)
         with self._meter:
             burning = [one for key, one in self._unbooked.items() if key not in without]
             if self._open is not None:

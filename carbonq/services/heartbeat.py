@@ -9,7 +9,7 @@ from carbonq import ids, ledger
 from carbonq.booking import Booking, EngineBatch
 from carbonq.errors import StoreUnavailable
 from carbonq.meters.protocol import IdleWindow
-from carbonq.model import EntryKind, WorkClass
+from carbonq.model import WorkClass
 from carbonq.services import commit, writebehind
 from carbonq.services.site import Site
 from carbonq.store import regions
@@ -45,7 +45,7 @@ def stop(site: Site) -> None:
 
 
 def book_idle(site: Site, windows: Sequence[IdleWindow], keep: Callable[[Booking], None]) -> None:
-    """Book idle windows, one entry each, nobody's."""
+    """Book idle windows, one entry each, nobody's; so is what others used of a device while nothing of ours ran."""
     for window in windows:
         batch = EngineBatch(
             engine_batch_id=ids.new("eb"),
@@ -64,7 +64,7 @@ def book_idle(site: Site, windows: Sequence[IdleWindow], keep: Callable[[Booking
         booked = ledger.book_overhead(
             batch,
             site.rates(),
-            EntryKind.IDLE,
+            window.kind,
             outcome=None,
             recorded_at=site.machine.now(),
             recorded_by=site.worker_id,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from carbonq import answers, ids, ledger
@@ -21,6 +22,9 @@ from carbonq.model import Endpoint, EntryKind, Model, Signal, WorkClass
 from carbonq.services.site import Site
 
 logger = logging.getLogger(__name__)
+
+#: How long an answer waits for a meter that trails, in machine seconds; its entry follows in any case.
+METER_WAIT_S = 0.005
 
 
 def answer(site: Site, payload: Mapping[str, Any], keep: Callable[[Booking], None]) -> dict[str, Any]:
@@ -41,26 +45,39 @@ def answer(site: Site, payload: Mapping[str, Any], keep: Callable[[Booking], Non
             failure = error
         finally:
             engine_s = time.perf_counter() - began
-            metered = site.hub.end(handle)
+            closing = site.hub.finish(handle)
+    engine_batch_id = ids.new("eb")
+
+    def batch(item: WorkItem | None) -> EngineBatch:
+        return _batch(site, model, engine, engine_batch_id, closing.so_far(), item)
+
     if failure is not None or result is None:
-        batch = _batch(site, model, engine, metered, None)
-        keep(_wasted(site, batch, payload))
+        closing.when_known(lambda: keep(_wasted(site, batch(None), payload)))
         logger.warning("engine failed on realtime call %s: %s", payload["request_id"], failure)
         reason = failure.message if failure is not None else "no result"
         return _error(500, failure.code if failure is not None else "engine_error", reason, None)
     item = _item(payload, result)
-    booked = ledger.book(
-        _batch(site, model, engine, metered, item),
-        site.rates(),
-        recorded_at=site.machine.now(),
-        recorded_by=site.worker_id,
-        baseline_facts=site.facts,
-    )
-    keep(booked)
+
+    def book() -> Booking:
+        return ledger.book(
+            batch(item),
+            site.rates(),
+            recorded_at=site.machine.now(),
+            recorded_by=site.worker_id,
+            baseline_facts=site.facts,
+        )
+
+    # Where the meter trails, the answer leaves before its energy is known: unknown in the answer, exact in the entry.
+    is_known = closing.wait(METER_WAIT_S)
+    booked = book()
+    if is_known:
+        keep(booked)
+    else:
+        closing.when_known(lambda: keep(book()))
     if result.error_code is not None or result.body_json is None:
         return _error(result.status_code, result.error_code, result.error_message, result.error_param)
-    rate, _ = site.rates().lookup(Signal.MOER, site.region.zone, metered[0][-1].window_at)
-    figures = booked.figures[0]
+    figures = booked.figures[0] if is_known else replace(booked.figures[0], energy_uj=None, emission_g=None)
+    rate, _ = site.rates().lookup(Signal.MOER, site.region.zone, closing.so_far()[0][-1].window_at)
     return {
         "status_code": result.status_code,
         "body_json": result.body_json.decode(),
@@ -99,15 +116,16 @@ def _item(payload: Mapping[str, Any], result: EngineResult) -> WorkItem:
     )
 
 
-def _batch(
+def _batch(  # noqa: PLR0917 - what one engine batch is made of, called in one place
     site: Site,
     model: Model,
     engine: Engine,
+    engine_batch_id: str,
     metered: tuple[tuple[MeteredPart, ...], MeterInfo],
     item: WorkItem | None,
 ) -> EngineBatch:
     return EngineBatch(
-        engine_batch_id=ids.new("eb"),
+        engine_batch_id=engine_batch_id,
         worker_id=site.worker_id,
         work_class=WorkClass.REALTIME,
         fact=site.fact,

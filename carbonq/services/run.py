@@ -11,7 +11,7 @@ import random
 import threading
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Any
 
@@ -242,12 +242,16 @@ class _Run:
         since, self._since = self._since, _Since()
         if not (since.ran or since.wasted or since.cancelled or final):
             return
+        known = self._attempt.known
+        ran = [replace(one, burnt=None if one.burnt is None else known(one.burnt)) for one in since.ran]
+        wasted = [known(one) for one in since.wasted]
+        self._energy_uj += sum(one.burnt.energy_uj for one in ran if one.burnt is not None)
         learned = None
         if final is not None and self._tokens:
             hardware = self._site.region.hardware
             seconds = time.monotonic() - self._began
             learned = Learned(self._attempt.model.name, hardware, self._tokens, seconds, self._energy_uj)
-        committer.submit(since.ran, since.wasted, since.cancelled, learned=learned, final=final)
+        committer.submit(ran, wasted, since.cancelled, learned=learned, final=final)
 
     # --- engine -------------------------------------------------------------------------------------------------
 
@@ -312,7 +316,6 @@ class _Run:
         self._since.ran.append(Ran(batch, answers, burnt))
         self._since.items += len(batch)
         self._tokens += sum(item.est_tokens for item in batch)
-        self._energy_uj += burnt.energy_uj
 
 
 class _Lines:
