@@ -8,6 +8,8 @@ from __future__ import annotations
 import json
 import os
 import platform
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -250,6 +252,29 @@ def overhead(card: Card, hub: Hub, meter: NvmlMeter) -> dict[str, Any]:
     }
 
 
+#: Another user of the card, with the seconds it stays.
+OTHER = "import torch, time; x = torch.ones(8, device='cuda'); print('on', flush=True); time.sleep({seconds})"
+
+
+def strangers(meter: NvmlMeter, seconds: float = 4.0) -> dict[str, Any]:
+    """What the meter says while a child of ours uses the card, and while a process uses it that is nobody's child."""
+    found: dict[str, Any] = {}
+    code = OTHER.format(seconds=seconds)
+    for name, command in {
+        "child": [sys.executable, "-c", code],
+        "stranger": ["sh", "-c", f'"{sys.executable}" -c "{code}" & exit 0'],
+    }.items():
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
+            assert process.stdout is not None
+            process.stdout.readline()
+            meter.read_uj()
+            found[name] = list(meter.marks())
+            process.stdout.read()  # until it has ended
+    meter.read_uj()
+    found["afterwards"] = list(meter.marks())
+    return found
+
+
 def make(say: Callable[[str], None] = lambda _text: None) -> dict[str, Any]:
     """Measure everything. Raises ImportError without torch or pynvml, and what they raise without a card."""
     card = Card()
@@ -285,6 +310,8 @@ def make(say: Callable[[str], None] = lambda _text: None) -> dict[str, Any]:
     found["short_batches_close"] = short_batches(hub, loads[0], count=20, batch_s=0.03, pause_s=0.0)
     say("overhead")
     found["overhead"] = overhead(card, hub, meter)
+    say("processes")
+    found["shared"] = strangers(meter)
     hub.close()
     meter.close()
     return found

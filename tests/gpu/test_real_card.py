@@ -68,3 +68,9 @@ def test_short_batches_are_not_zero(card: dict[str, Any]) -> None:
 def test_metering_costs_less_than_a_millisecond_a_batch(card: dict[str, Any]) -> None:
     costs = card["overhead"]
     assert costs["hub_start_us"]["median"] + costs["hub_finish_us"]["median"] < 1000
+
+
+def test_a_process_that_is_not_ours_makes_the_card_a_shared_one(card: dict[str, Any]) -> None:
+    if card["processes"]["compute"] == "[]":
+        pytest.skip("this driver lists no processes here")
+    assert card["shared"] == {"child": [], "stranger": ["shared_device"], "afterwards": []}
