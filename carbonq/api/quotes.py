@@ -117,6 +117,9 @@ def _answer(api: Api, new: NewJob, ask: Ask, has_deadline: bool) -> dict[str, An
         throughputs=learned,
         max_stale_s=api.max_stale_s,
     )
+    notes = list(made.notes)
+    if api.treatments.is_observed or new.tenant in api.treatments.observed_tenants:
+        notes.append("work is only observed here: it runs at once at home, and the other figures say what would be")
     return {
         "object": "quote",
         "clock": views.clock_view(api.clock),
@@ -126,6 +129,7 @@ def _answer(api: Api, new: NewJob, ask: Ask, has_deadline: bool) -> dict[str, An
         "est_tokens": ask.tokens,
         "max_carbon_g": views.decimal_or_none(new.max_carbon_g),
         **_view(made),
+        "notes": notes,
     }
 
 
@@ -162,7 +166,6 @@ def _view(made: Quote) -> dict[str, Any]:
         "asked": None if made.asked is None else _point_view(made.asked, made),
         "curve": [_point_view(one, made) for one in made.curve],
         "uncertainty": UNCERTAINTY,
-        "notes": list(made.notes),
     }
 
 
@@ -184,6 +187,7 @@ def _point_view(one: SetPoint, made: Quote) -> dict[str, Any]:
         "energy_wh": _rounded(wh(round(point.energy_uj))),
         "gco2e": _rounded(point.grams),
         "spread_gco2e": _rounded(point.spread_g),
+        "extra_gco2e": _rounded(point.extra_g),
         "baseline_gco2e": _rounded(point.baseline_g),
         "saved_gco2e": _rounded(point.saved_g),
         "saved_pct": _share(point),

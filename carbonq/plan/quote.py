@@ -30,8 +30,8 @@ _EPSILON_S = 1e-6
 class Work:
     """``chunks`` alike, by region row: what one takes on one slot there, in grid seconds, uJ and grams besides.
 
-    ``extra_g`` is what does not depend on the hour (transfer, embodied carbon); ``guard_s`` is kept free before a
-    deadline.
+    ``extra_g`` is what does not depend on the hour (transfer, embodied carbon): it decides with the rates and is said
+    apart from their grams. ``guard_s`` is kept free before a deadline.
     """
 
     chunks: int
@@ -58,16 +58,18 @@ class Baseline:
 class Point:
     """What comes of one deadline in one set of regions (rows); ``deadline_s`` None: as early as can be.
 
-    ``grams`` is None where a chunk would run in a cell without a rate (``unrated`` of them) or has no room at all
-    (``unplaced``). ``baseline_g`` is the baseline at the same energy, ``saved_g`` the difference. The two spreads bound
-    one standard error from above, whatever the errors of the cells have in common: the weighted sum of the cells'
-    spreads, where a cell that both use counts once with the difference of its weights. None: some spread is not known.
+    ``grams`` (by the rates alone) is None where a chunk would run in a cell without a rate (``unrated`` of them) or has
+    no room at all (``unplaced``). ``baseline_g`` is the baseline at the same energy, ``saved_g`` the difference. Both
+    spreads bound one standard error from above, whatever the errors of the cells have in common: the weighted sum of
+    the cells' spreads, where a cell that both use counts once with the difference of its weights. None: some spread is
+    not known.
     ``late`` chunks are not done by the deadline less the guard; then they are as early as can be.
     """
 
     deadline_s: float | None
     regions: tuple[int, ...]
     grams: float | None
+    extra_g: float
     spread_g: float | None
     baseline_g: float | None
     saved_g: float | None
@@ -131,7 +133,7 @@ class Quoter:
         kwh = self._baseline_kwh(baseline, work.chunks * float(work.energy_uj[baseline.region]))
         if kwh is None:
             return None, None
-        grams = float((kwh[kwh > 0] * self._rates[kwh > 0]).sum()) + work.chunks * float(work.extra_g[baseline.region])
+        grams = float((kwh[kwh > 0] * self._rates[kwh > 0]).sum())
         return (None, None) if math.isnan(grams) else (grams, self._spread_of(kwh))
 
     def _usable(self, work: Work, rows: Sequence[int]) -> npt.NDArray[np.bool_]:
@@ -200,17 +202,14 @@ class Quoter:
         kwh = _held(counts, spans) * (work.energy_uj / UJ_PER_KWH / np.array(spans))[:, None]
         used = kwh > 0
         unrated = int(counts[np.isnan(np.array([_ahead(r, n) for r, n in zip(self._rates, spans, strict=True)]))].sum())
-        extra = float((counts.sum(axis=1) * work.extra_g).sum())
         is_known = not unrated and not unplaced
-        grams = float((kwh[used] * self._rates[used]).sum()) + extra if is_known else None
+        grams = float((kwh[used] * self._rates[used]).sum()) if is_known else None
         energy = float((counts.sum(axis=1) * work.energy_uj).sum())
         base_kwh = self._baseline_kwh(baseline, energy)
         base_g = None
-        if base_kwh is not None and baseline is not None and grams is not None:
+        if base_kwh is not None and grams is not None:
             there = base_kwh > 0
-            base_g = float((base_kwh[there] * self._rates[there]).sum()) + work.chunks * float(
-                work.extra_g[baseline.region]
-            )
+            base_g = float((base_kwh[there] * self._rates[there]).sum())
             base_g = None if math.isnan(base_g) else base_g
         ends = self._starts_s[None, :] + work.duration_s[:, None]
         has_chunks = counts > 0
@@ -218,6 +217,7 @@ class Quoter:
             deadline_s=deadline_s,
             regions=rows,
             grams=grams,
+            extra_g=float((counts.sum(axis=1) * work.extra_g).sum()),
             spread_g=None if grams is None else self._spread_of(kwh),
             baseline_g=base_g,
             saved_g=None if grams is None or base_g is None else base_g - grams,

@@ -17,7 +17,7 @@ from carbonq import chunking, estimate
 from carbonq.clock import Clock
 from carbonq.estimate import Speed
 from carbonq.model import Model, Region, RegionState, Signal, Throughput
-from carbonq.plan import policy
+from carbonq.plan import costs, policy
 from carbonq.plan.capacity import window_starts
 from carbonq.plan.outlook import Outlook
 from carbonq.plan.quote import Baseline, Point, Quoter, Work, baseline_of
@@ -135,6 +135,7 @@ def quote(
         model,
         shown,
         throughputs,
+        home=home_region,
         factor=clock.factor,
         chunk_fill=chunk_fill,
         max_chunk_items=max_chunk_items,
@@ -154,11 +155,13 @@ class _Estimates:
         regions: Sequence[Region],
         throughputs: Mapping[tuple[str, str], Throughput],
         *,
+        home: str,
         factor: float,
         chunk_fill: float,
         max_chunk_items: int,
     ) -> None:
-        self.ask, self.factor = ask, factor
+        self.ask, self.factor, self._model, self._home = ask, factor, model, home
+        self._regions, self._learned = regions, throughputs
         self.speeds = [estimate.speed(model, region.hardware, throughputs) for region in regions]
         allowed = estimate.allowed_regions(regions, ask.regions, model.name)
         self.allowed = [row for row, region in enumerate(regions) if region in allowed]
@@ -184,9 +187,12 @@ class _Estimates:
             chunks=chunks,
             duration_s=(machine_s + policy.TURNOVER_S) * self.factor,
             energy_uj=np.array([tokens * speed.uj_per_token for speed in self.speeds]),
-            extra_g=np.zeros(len(self.speeds)),
+            extra_g=np.array([self._extra_g(round(tokens), region) for region in self._regions]),
             guard_s=policy.guard_s(max(tokens, self.ask.longest_item) / slowest, self.factor, self._margin),
         )
+
+    def _extra_g(self, tokens: int, region: Region) -> float:
+        return costs.extra_g(tokens, 0.0, region, self._model, self._learned, home=self._home)
 
 
 class _Curve:

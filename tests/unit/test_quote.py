@@ -87,9 +87,11 @@ def test_regions_have_energies_durations_pue_and_extras_of_their_own() -> None:
     made = quoter([[100, 100], [80, 80]], [[1, 1], [1, 1]], pue=[1.0, 1.5])
     unlike = work(2, 2, energy_uj=np.array([KWH, KWH / 2]), extra_g=np.array([0.0, 30.0]))
     found = made.point(unlike, [0, 1], 600.0, base(0, [1, 1]))
-    # b costs 0.5 x 1.5 x 80 + 30 = 90 each; the baseline is at the same energy, 2 x 0.5 kWh at home's 100.
-    assert (found.grams, found.per_region, found.energy_uj, found.baseline_g) == (180, (0, 2), KWH, 100)
-    assert found.saved_g == -80
+    # b costs 0.5 x 1.5 x 80 = 60 each and 30 besides; the baseline is at the same energy, 2 x 0.5 kWh at home's 100.
+    assert (found.grams, found.extra_g, found.per_region, found.baseline_g) == (120, 60, (0, 2), 100)
+    assert (found.saved_g, found.energy_uj) == (-20, KWH)
+    dear = work(2, 2, energy_uj=np.array([KWH, KWH / 2]), extra_g=np.array([0.0, 50.0]))
+    assert made.point(dear, [0, 1], 600.0).per_region == (2, 0)  # what is beside the rates decides too
     slow = made.point(work(2, 2, duration_s=np.array([180.0, 310.0])), [1], 610.0)
     assert (slow.late, slow.per_region) == (0, (0, 2))  # 310 s reach a fifth of a window into the next at most
 
