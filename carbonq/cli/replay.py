@@ -78,6 +78,10 @@ def replay(  # noqa: PLR0917 (options, all named)
     power_w: Annotated[float, typer.Option(help="Watts of a working slot.")] = 1000.0,
     prompt_tokens_per_s: Annotated[float, typer.Option(help="For token traces: taken in by a slot.", min=1.0)] = 8000.0,
     output_tokens_per_s: Annotated[float, typer.Option(help="For token traces: given out by a slot.", min=1.0)] = 800.0,
+    only_foretold: Annotated[
+        bool,
+        typer.Option("--only-foretold", help="Leave out jobs that come while there is no fresh forecast as issued."),
+    ] = False,
     seed: Annotated[int, typer.Option(min=0, help="Seed of arrivals and intervals.")] = 0,
     block: Annotated[Block, typer.Option(help="Blocks that intervals resample.")] = Block.DAY,
     resamples: Annotated[int, typer.Option(min=100, max=100_000, help="Draws of the intervals.")] = 2000,
@@ -120,6 +124,7 @@ def replay(  # noqa: PLR0917 (options, all named)
             margins=margin or (),
             power_w=power_w,
             seed=seed,
+            only_foretold=only_foretold,
             assumed=Assumed(prompt_tokens_per_s, output_tokens_per_s),
         )
         _replay(asked, policy or _DEFAULT, block.value, resamples, plot, as_json=as_json)

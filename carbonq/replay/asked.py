@@ -11,7 +11,7 @@ import numpy as np
 
 from carbonq.errors import InvalidRequest
 from carbonq.model import Signal
-from carbonq.plan.forecaster import FloatArray
+from carbonq.plan.forecaster import WINDOWS_A_DAY, FloatArray
 from carbonq.replay.arrivals import Span, drawn, span
 from carbonq.replay.grids import Grid, read
 from carbonq.replay.policies import Rules
@@ -52,6 +52,7 @@ class Asked:
     margins: Sequence[float] = ()
     power_w: float = 1000.0
     seed: int = 0
+    only_foretold: bool = False
     assumed: Assumed = field(default_factory=Assumed)
 
 
@@ -82,6 +83,8 @@ def ready(asked: Asked) -> Ready:
     notes: list[str] = []
     site, ranges = _site(grid, asked, notes)
     jobs, said = _jobs(site, asked)
+    if asked.only_foretold:
+        jobs = _foretold(site, jobs, notes)
     work = _measured(site, pieces(jobs, power_w=asked.power_w, piece=_piece(asked.piece)), notes)
     return Ready(site, work, rules, ranges, said, notes)
 
@@ -228,6 +231,22 @@ def _jobs(site: Site, asked: Asked) -> tuple[Jobs, str]:
         inside,
         said if inside.count == jobs.count else f"{said}; {jobs.count - inside.count:,} jobs outside the time",
     )
+
+
+def _foretold(site: Site, jobs: Jobs, notes: list[str]) -> Jobs:
+    """Leave out the jobs that are released while some region's newest forecast as issued is more than a day old."""
+    is_told = np.ones(jobs.count, dtype=np.bool_)
+    for name in site.regions:
+        if name not in site.grid.issued:
+            raise InvalidRequest(f"--only-foretold: {name} has no forecasts as issued", param="only-foretold")
+        is_told &= site.grid.issued[name].age(jobs.release) <= WINDOWS_A_DAY
+    if not is_told.any():
+        raise InvalidRequest("--only-foretold: no job is released while there are forecasts", param="only-foretold")
+    if not is_told.all():
+        notes.append(
+            f"{int((~is_told).sum()):,} jobs are left out: no forecast of the last day was there when they came"
+        )
+    return jobs.rows(np.flatnonzero(is_told))
 
 
 def _measured(site: Site, work: Work, notes: list[str]) -> Work:

@@ -33,6 +33,11 @@ class Issued:
     values: FloatArray
     step: int
 
+    def age(self, windows: IntArray) -> IntArray:
+        """Return how old the newest forecast is at each window; very old where there is none yet."""
+        place = np.searchsorted(self.origins, windows, side="right") - 1
+        return np.where(place < 0, np.iinfo(np.int64).max, windows - self.origins[np.maximum(place, 0)])
+
     def at(self, window: int) -> Series | None:
         """Return the newest forecast known at the start of a window; None if there was none."""
         place = int(np.searchsorted(self.origins, window, side="right")) - 1
@@ -132,16 +137,15 @@ class _Values:
 
 
 def _read_observed(source: Source, values: dict[str, _Values]) -> None:
-    reader = opened(source)
     before = set(values)
-    if "region" in reader.columns:
-        _read_long(reader, values)
-    elif reader.columns[0] == "time_utc":
-        _read_wide(reader, values)
-    else:
-        raise source.error(
-            f"has the columns {', '.join(reader.columns[:6])}; known are time_utc,ZONE,... and region,time_utc,VALUE", 1
-        )
+    with opened(source) as reader:
+        if "region" in reader.columns:
+            _read_long(reader, values)
+        elif reader.columns[0] == "time_utc":
+            _read_wide(reader, values)
+        else:
+            names = ", ".join(reader.columns[:6])
+            raise source.error(f"has the columns {names}; known are time_utc,ZONE,... and region,time_utc,VALUE", 1)
     if not set(values) - before and not any(found.source == source for found in values.values()):
         raise source.error("holds no row")
 

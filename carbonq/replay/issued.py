@@ -25,21 +25,21 @@ _MAX_LEAD = 2880
 
 def read_issued(source: Source) -> dict[str, Issued]:
     """Read one file's forecasts by zone. Raises InvalidRequest naming file, line and limit."""
-    reader = opened(source)
-    names = set(reader.columns)
-    if {"region", "generated_at_utc"} <= names:
-        found = _read_leads(reader)
-    elif {"region", "issue_utc", "lead_h"} <= names:
-        found = _read_lead_rows(reader)
-    elif {"captured_utc", "from_utc"} <= names:
-        found = _read_captured(reader)
-    else:
-        raise source.error(
-            f"has the columns {', '.join(reader.columns[:6])}; forecasts as issued are known as "
-            "region,generated_at_utc,f005,f010,..., as region,issue_utc,lead_h,VALUE and as "
-            "captured_utc,from_utc,VALUE",
-            1,
-        )
+    with opened(source) as reader:
+        names = set(reader.columns)
+        if {"region", "generated_at_utc"} <= names:
+            found = _read_leads(reader)
+        elif {"region", "issue_utc", "lead_h"} <= names:
+            found = _read_lead_rows(reader)
+        elif {"captured_utc", "from_utc"} <= names:
+            found = _read_captured(reader)
+        else:
+            raise source.error(
+                f"has the columns {', '.join(reader.columns[:6])}; forecasts as issued are known as "
+                "region,generated_at_utc,f005,f010,..., as region,issue_utc,lead_h,VALUE and as "
+                "captured_utc,from_utc,VALUE",
+                1,
+            )
     if not found:
         raise source.error("holds no row")
     return found

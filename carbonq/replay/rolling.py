@@ -16,6 +16,7 @@ import numpy as np
 from carbonq.plan.capacity import Capacity
 from carbonq.plan.demand import Assignment, Demand, Kind, Terms
 from carbonq.plan.evidence import IntArray
+from carbonq.plan.forecaster import HISTORY_DAYS, WINDOWS_A_DAY
 from carbonq.plan.outlook import Outlook
 from carbonq.plan.planner import assign
 from carbonq.replay import newcomers
@@ -201,6 +202,9 @@ def roll(
             one.begin(following)
         if report is not None:
             report(following)
+        if arrived < work.count and not any(len(one.waiting) for one in variants):
+            # Nothing is there for long: what is learned within two weeks before the next arrival is what counts then.
+            following = max(following, int(work.release[arrived]) - HISTORY_DAYS * WINDOWS_A_DAY)
         at = following
     return [one.ran() for one in variants]
 

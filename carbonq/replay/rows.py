@@ -6,7 +6,8 @@ import csv
 import gzip
 import math
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TextIO
@@ -120,29 +121,28 @@ class Reader:
         return value
 
 
-def opened(source: Source) -> Reader:
+@contextmanager
+def opened(source: Source) -> Generator[Reader]:
     """Open a file and read its header. Raises InvalidRequest where there is none."""
+    with _openable(source) as lines:
+        rows = csv.reader(lines)
+        try:
+            columns = [name.strip().lstrip("\ufeff") for name in next(rows, [])]
+        except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
+            raise source.error(f"cannot be read: {error}") from error
+        if not columns:
+            raise source.error("is empty; the first line must name the columns")
+        twice = sorted({name for name in columns if columns.count(name) > 1})
+        if twice:
+            raise source.error(f"has the column {twice[0]!r} twice", 1)
+        yield Reader(source, columns, rows, lambda: rows.line_num)
+
+
+def _openable(source: Source) -> TextIO:
+    path = source.path
     try:
-        lines = _open(source.path)
-        rows = csv.reader(_closing(lines))
-        columns = [name.strip().lstrip("\ufeff") for name in next(rows, [])]
-    except (OSError, EOFError, zlib.error, UnicodeDecodeError, csv.Error) as error:
-        why = getattr(error, "strerror", None) or str(error)
-        raise source.error(f"cannot be read: {why}") from error
-    if not columns:
-        raise source.error("is empty; the first line must name the columns")
-    twice = sorted({name for name in columns if columns.count(name) > 1})
-    if twice:
-        raise source.error(f"has the column {twice[0]!r} twice", 1)
-    return Reader(source, columns, rows, lambda: rows.line_num)
-
-
-def _open(path: Path) -> TextIO:
-    if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
-
-
-def _closing(lines: TextIO) -> Iterator[str]:
-    with lines:
-        yield from lines
+        if path.suffix == ".gz":
+            return gzip.open(path, "rt", encoding="utf-8", newline="")
+        return path.open(encoding="utf-8", newline="")
+    except OSError as error:
+        raise source.error(f"cannot be read: {error.strerror or error}") from error

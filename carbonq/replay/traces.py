@@ -36,20 +36,20 @@ def read_trace(source: Source, *, first: int, slack: Span | None, seed: int, ass
     Requests of a token trace are gathered by window of arrival into one job, as chunks are. Raises InvalidRequest
     naming file, line and limit.
     """
-    reader = opened(source)
-    names = set(reader.columns)
-    if {"arrival_h", "length_h"} <= names:
-        rows = _hours(reader, first)
-    elif {"arrival_s", "input_tokens", "output_tokens"} <= names:
-        rows = _requests(reader, first, assumed)
-    elif {"time_utc", "length_h"} <= names:
-        rows = _dated(reader)
-    else:
-        raise source.error(
-            f"has the columns {', '.join(reader.columns[:6])}; known are arrival_h,length_h,units, "
-            "arrival_s,input_tokens,output_tokens and time_utc,length_h",
-            1,
-        )
+    with opened(source) as reader:
+        names = set(reader.columns)
+        if {"arrival_h", "length_h"} <= names:
+            rows = _hours(reader, first)
+        elif {"arrival_s", "input_tokens", "output_tokens"} <= names:
+            rows = _requests(reader, first, assumed)
+        elif {"time_utc", "length_h"} <= names:
+            rows = _dated(reader)
+        else:
+            raise source.error(
+                f"has the columns {', '.join(reader.columns[:6])}; known are arrival_h,length_h,units, "
+                "arrival_s,input_tokens,output_tokens and time_utc,length_h",
+                1,
+            )
     if not rows:
         raise source.error("holds no job")
     if len(rows) > MAX_JOBS:
