@@ -16,6 +16,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from carbonq.errors import ConfigError
+
 logger = logging.getLogger(__name__)
 
 #: How often the one that is alone looks for others, and a newcomer whether it was seen, in machine seconds.
@@ -25,13 +27,29 @@ LOOK_S = 0.5
 PATIENCE_S = 10.0
 
 
-def open_lock(name: str) -> int:
-    """Open a lock file of the host, made if need be. Read-only: it may have been made by another user."""
-    path = Path(tempfile.gettempdir()) / name
+def folder(lock_dir: Path | None) -> Path:
+    """Return the folder of the host's locks: the one that is set, else the system's temporary folder."""
+    return lock_dir if lock_dir is not None else Path(tempfile.gettempdir())
+
+
+def open_lock(name: str, lock_dir: Path | None = None) -> int:
+    """Open a lock file of the host, made if need be; read-only where it was made by another user.
+
+    Raises ConfigError when the folder cannot be used.
+    """
+    path = folder(lock_dir) / name
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return os.open(path, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        # Without O_CREAT first: Linux refuses to open others' files in a sticky folder for creation.
+        for flags in (os.O_RDWR, os.O_RDONLY):
+            try:
+                return os.open(path, flags | os.O_CLOEXEC)
+            except PermissionError:
+                continue
+            except FileNotFoundError:
+                break
+        return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise ConfigError(f"the lock {path} cannot be opened: {error.strerror}; see the setting lock_dir") from error
 
 
 def is_locked(descriptor: int, kind: int) -> bool:
@@ -46,10 +64,10 @@ def is_locked(descriptor: int, kind: int) -> bool:
 class Presence:
     """This worker's place among those of its host, held until ``close``."""
 
-    def __init__(self) -> None:
-        """Enter; waits for one that is alone to give its counters up."""
-        self._here = open_lock("carbonq-workers.lock")
-        self._waiting = open_lock("carbonq-workers-waiting.lock")
+    def __init__(self, lock_dir: Path | None = None) -> None:
+        """Enter; waits for one that is alone to give its counters up. Raises ConfigError for a folder without use."""
+        self._here = open_lock("carbonq-workers.lock", lock_dir)
+        self._waiting = open_lock("carbonq-workers-waiting.lock", lock_dir)
         self._over = threading.Event()
         self._thread: threading.Thread | None = None
         self.is_alone = is_locked(self._here, fcntl.LOCK_EX)

@@ -131,9 +131,9 @@ class Metering:
             # Engines in this process use the GPUs that are metered for it, numbered as NVML numbers them.
             os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
             os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(gpus))
-        self._presence = Presence()
+        self._presence = Presence(settings.lock_dir)
         self._make = partial(wiring.make_meters, settings, region, pids=pids)
-        self._devices = Devices()
+        self._devices = Devices(settings.lock_dir)
         self._meters = self._devices.keep(self._make(may_use_rapl=self._presence.is_alone), is_named=bool(gpus))
 
     def begin(self, clock: Clock) -> Hub:

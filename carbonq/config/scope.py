@@ -37,7 +37,18 @@ _HOST: Mapping[type[BaseModel], frozenset[str]] = {
     # An address or its parameters may hold a key, and nobody can tell.
     HttpSettings: frozenset({"url", "forecast_url", "params", "headers"}),
     Settings: frozenset(
-        {"accounts", "api_url", "data_dir", "flower_host", "flower_port", "host", "log_level", "port", "tenant"}
+        {
+            "accounts",
+            "api_url",
+            "data_dir",
+            "flower_host",
+            "flower_port",
+            "host",
+            "lock_dir",
+            "log_level",
+            "port",
+            "tenant",
+        }
     ),
 }
 

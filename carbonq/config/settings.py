@@ -38,6 +38,11 @@ class Settings(Strict):
 
     data_dir: Path = Field(DEFAULT_DATA_DIR, description="Folder of database, blobs, spool and logs.")
     database_url: SecretStr | None = Field(None, description="sqlite:///FILE or postgresql://...; unset: SQLite.")
+    lock_dir: Path | None = Field(
+        None,
+        description="Folder of the locks by which the workers of a host keep off each other's meters; all of them, in "
+        "containers too, must share it. Unset: the system's temporary folder.",
+    )
     broker_url: SecretStr | None = Field(
         None, description="redis://... or amqp://...; unset: an embedded Redis server is started by `carbonq up`."
     )

@@ -44,6 +44,8 @@ MIG_SLICE = "mig_slice"  # the counter covers the whole GPU of which this is a s
 SAMPLING_GAP = "sampling_gap"  # power was not sampled for a while and taken as level in between
 SHARED_DEVICE = "shared_device"  # processes that are not ours used the device, too; the counter cannot tell them apart
 
+MARKS = frozenset({COUNTER_RESET, DEVICE_LOST, MERGED, MIG_SLICE, SAMPLING_GAP, SHARED_DEVICE})
+
 
 class MeterLost(Exception):
     """The meter can no longer be read (device lost, permission withdrawn)."""
