@@ -14,12 +14,32 @@ EngineBatchId = NewType("EngineBatchId", str)
 
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 
+#: The last two characters of an identifier, in order.
+_PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
+
 
 def new(prefix: str) -> str:
     """Return a fresh identifier such as ``job_01jd...``: 48 bits of time, 80 bits of chance."""
-    value = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big")
+    return f"{prefix}_{_digits((time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), 'big'), 26)}"
+
+
+def many(prefix: str, count: int) -> list[str]:
+    """Return fresh identifiers that sort in their order: the first by chance, the others counted up from it.
+
+    A hundred times faster than one by one, and only for what need not be hard to guess.
+    """
+    # A bit less of chance, so that counting up never reaches the time.
+    first = (time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), "big") >> 1
+    made: list[str] = []
+    for head in range(first >> 10, (first + count - 1 >> 10) + 1):
+        text = f"{prefix}_{_digits(head, 24)}"
+        made += [text + pair for pair in _PAIRS]
+    return made[first & 1023 :][:count]
+
+
+def _digits(value: int, count: int) -> str:
     digits: list[str] = []
-    for _ in range(26):
+    for _ in range(count):
         digits.append(_ALPHABET[value & 31])
         value >>= 5
-    return f"{prefix}_{''.join(reversed(digits))}"
+    return "".join(reversed(digits))

@@ -261,8 +261,7 @@ def _homeward(work: Work, at_once: IntArray, outlook: Outlook) -> Placed:
 
 def _held_out(work: Work, at_once: IntArray) -> IntArray:
     """Return those that run at once whatever is observed."""
-    rows = [row for row in at_once.tolist() if work.waiting.treatment[row] == Treatment.HELD_OUT.value]
-    return np.array(rows, dtype=np.int64)
+    return at_once[np.isin(at_once, work.treated(Treatment.HELD_OUT))]
 
 
 def _due_s(work: Work, at_once: IntArray, homeward: Placed, due: IntArray) -> dict[str, list[float]]:

@@ -73,14 +73,7 @@ def plan_shadows(
     ``planned`` are the rows of ``work`` that were planned, those that are about to start, and the assignment of the
     first; ``held_out`` are its rows that run at once in this world, too.
     """
-    is_new = [
-        treatment == Treatment.OBSERVED.value and not is_placed
-        for treatment, is_placed in zip(work.waiting.treatment, work.waiting.is_placed.tolist(), strict=True)
-    ]
-    known = set(found.waiting.chunk_id)
-    new = np.array(
-        [row for row in np.flatnonzero(is_new).tolist() if work.waiting.chunk_id[row] not in known], dtype=np.int64
-    )
+    new = _without_shadow(found, work)
     waiting = found.waiting.join(work.waiting.take(new)) if len(new) else found.waiting
     if not len(waiting):
         return Planned()
@@ -104,6 +97,14 @@ def plan_shadows(
         placed.reason.append(reason.value)
         result.duration_s.append(float(waiting.duration_s[row]) * work.world.factor)
     return result
+
+
+def _without_shadow(found: Shadows, work: Work) -> IntArray:
+    """Return the rows of observed chunks that came with this plan."""
+    waiting, known = work.waiting, set(found.waiting.chunk_id)
+    observed = work.treated(Treatment.OBSERVED)
+    rows = [row for row in observed.tolist() if not waiting.is_placed[row] and waiting.chunk_id[row] not in known]
+    return np.array(rows, dtype=np.int64)
 
 
 def write(tx: Tx, plan_id: str, planned: Planned, *, created_at: datetime, signal: Signal) -> None:

@@ -90,11 +90,18 @@ class Work:
         self.guard_s: FloatArray = policy.guard_s(waiting.duration_s, world.factor, margins)
         self.latest_s: FloatArray = waiting.deadline_s - waiting.duration_s * world.factor - self.guard_s
         self.now_s = world.now.timestamp()
+        self._treatments = set(waiting.treatment)
 
     def at_once(self) -> IntArray:
         """Return the rows that run at once in their home region, in the order they came."""
-        rows = np.flatnonzero([one != Treatment.PLANNED.value for one in self.waiting.treatment])
+        rows = np.concatenate([self.treated(Treatment.OBSERVED), self.treated(Treatment.HELD_OUT)])
         return rows[np.lexsort((rows, self.waiting.release_s[rows]))]
+
+    def treated(self, treatment: Treatment) -> IntArray:
+        """Return the rows of one treatment."""
+        if treatment.value not in self._treatments:
+            return np.zeros(0, dtype=np.int64)
+        return np.flatnonzero([one == treatment.value for one in self.waiting.treatment])
 
     def split(self, at_once: IntArray) -> tuple[IntArray, IntArray]:
         """Part the other rows into those that are about to start where they are, and those to be planned.

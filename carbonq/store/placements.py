@@ -160,7 +160,7 @@ def still_plannable(tx: Tx, chunk_ids: Sequence[str]) -> set[str]:
         .order_by(chunks.c.chunk_id)  # one order for every locker: no deadlock
         .with_for_update()
     )
-    return set(tx.execute(statement).scalars())
+    return set(tx.execute(statement).scalars().all())
 
 
 def add_plan(tx: Tx, plan: NewPlan) -> None:
@@ -186,7 +186,7 @@ def place(tx: Tx, plan_id: str, placed: Placed, *, created_at: datetime, signal:
     if not placed:
         return 0
     count = len(placed)
-    names = [ids.new("plc") for _ in range(count)]
+    names = ids.many("plc", count)
     values: dict[str, Sequence[Any]] = {
         "placement_id": names,
         "chunk_id": placed.chunk_id,

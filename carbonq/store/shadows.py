@@ -39,9 +39,8 @@ def movable(tx: Tx, now: datetime) -> Waiting:
         select(*columns)
         .select_from(shadows.join(chunks, chunks.c.chunk_id == shadows.c.chunk_id))
         .where(shadows.c.window_at > now)
-        .order_by(chunks.c.deadline_at, chunks.c.chunk_id)
     )
-    return waiting.of_rows(tx.execute(statement).all())
+    return waiting.fetch(tx, statement)
 
 
 def running(tx: Tx, now: datetime) -> list[RunningShadow]:
