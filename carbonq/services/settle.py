@@ -2,197 +2,199 @@
 
 Idempotent and restartable: each transaction appends revisions and takes what they settled off the work list
 (``unsettled``), so a run that is cut off loses nothing and a run too many changes nothing.
+
+What waited for longer than it is worth (``give_up_after_s``) is closed: its provisional rate, or a better one that was
+observed and never became final, is all there will be, and it is ``unsettleable``. Then what sources corrected is
+restated (``services/restate.py``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
-from datetime import datetime
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
 from decimal import Decimal
 
 from carbonq.model import EntryReason, Rate, RateStatus, Signal
-from carbonq.ratebook import OPEN_STATUSES, RateBook, Row, rate_row
-from carbonq.store import ledger, rates, sources
+from carbonq.ratebook import OPEN_STATUSES, rate_row
+from carbonq.services.finals import Finals
+from carbonq.store import compute, ledger, rates, revisions, unsettled
 from carbonq.store.database import Database, Tx
-from carbonq.store.dialect import machine_now, serialise
-from carbonq.units import WINDOW, grams
+from carbonq.store.dialect import serialise
+from carbonq.store.revisions import BOOKS, Change, NewRate, Stamp, Variant
+from carbonq.store.unsettled import Awaited, Key, Part
 
 #: Entries settled in one transaction: more would hold SQLite's lock for too long.
-_ENTRIES = 2_000
+_ENTRIES = 5_000
 
 #: Windows looked at in one query.
 _WINDOWS = 1_000
 
-Key = tuple[Signal, str, datetime]
-Part = tuple[str, int]
+#: What two transactions that append revisions wait for; both engines' guard against two next revisions of one entry.
+LOCK = "settle"
 
-
-@dataclass(frozen=True, slots=True)
-class _When:
-    """When a rate is final: ``now`` is grid time."""
-
-    now: datetime
-    settle_after_s: float
+_OPEN = frozenset(status.value for status in OPEN_STATUSES)
 
 
 def settle(
-    db: Database, now: datetime, *, settle_after_s: float, limit: int = 5000, recorded_by: str = "settle"
+    db: Database,
+    now: datetime,
+    *,
+    settle_after_s: float,
+    give_up_after_s: float | None = None,
+    limit: int = 100_000,
+    recorded_by: str = "settle",
 ) -> int:
     """Settle about ``limit`` entries and return how many revisions were appended; call again until it returns 0.
 
-    ``now`` is grid time; a window's rate counts once the window is over for ``settle_after_s`` grid seconds. Marginal
-    and average rates and the baseline's settle each when they come; an entry whose rate was missing is filled in.
-    Raises StoreUnavailable.
+    ``now`` is grid time; a window's rate counts once the window is over for ``settle_after_s`` grid seconds, and is
+    waited for until it is over for ``give_up_after_s`` (None: for ever). Marginal and average rates and the baseline's
+    settle each when they come; an entry whose rate was missing is filled in. Raises StoreUnavailable.
     """
-    when = _When(now, settle_after_s)
+    finals = Finals(now, settle_after_s)
+    stamp = Stamp(EntryReason.SETTLED, recorded_by)
     appended = 0
     with db.read() as tx:
+        waiting = unsettled.pairs(tx)
         # A book without a source waits for ever; its windows, more each day, are not walked through again and again.
-        pairs = [pair for pair in ledger.awaited_pairs(tx) if rates.is_observed(tx, *pair)]
-    for signal, zone in pairs:
-        after: datetime | None = None
-        while appended < limit:
-            with db.read() as tx:
-                windows = ledger.awaited_windows(tx, signal, zone, after=after, before=now, limit=_WINDOWS)
-                final = _final_rates(tx, {(signal, zone, at) for at in windows}, when)
-            if not windows:
-                break
-            after = windows[-1]
-            ready = [at for _, _, at in final]
-            while ready and appended < limit:
-                with db.write() as tx:
-                    # Two at once would append the same revision with different books settled, and one would be lost.
-                    serialise(tx, "settle")
-                    parts = ledger.waiting_parts(tx, signal, zone, ready, max_entries=_ENTRIES)
-                    count, settled = _settle_parts(tx, parts, when, recorded_by)
-                appended += count
-                if not settled:
-                    break
+        pairs = [pair for pair in waiting if rates.is_observed(tx, *pair)]
+    for pair in pairs:
+        appended += _walk(db, pair, now, _Settling(finals, stamp), limit - appended)
+    if give_up_after_s is not None:
+        before = now - timedelta(seconds=give_up_after_s)
+        for pair in waiting:
+            appended += _walk(db, pair, before, _GivingUp(finals, stamp), limit - appended)
     return appended
 
 
-def _final_rates(tx: Tx, keys: Collection[Key], when: _When) -> dict[Key, Rate]:
-    """Return the settled rate of each key that has one."""
-    found: dict[Key, Rate] = {}
-    for signal, zone in {(signal, zone) for signal, zone, _ in keys}:
-        windows = [at for of_signal, of_zone, at in keys if (of_signal, of_zone) == (signal, zone)]
-        span = rates.Span(min(windows), max(windows) + WINDOW)
-        known = rates.observed(tx, [zone], span, signal)
-        standings = sources.standings(tx, [zone])
-        book = RateBook.of({}, known, now=when.now, settle_after_s=when.settle_after_s, standings=standings)
-        for at in windows:
-            rate, status = book.lookup(signal, zone, at)
-            if rate is not None and status is RateStatus.SETTLED:
-                found[signal, zone, at] = rate
-    return found
+def _walk(db: Database, pair: tuple[Signal, str], before: datetime, act: _Act, limit: int) -> int:
+    """Let ``act`` look at all windows that are waited for, and at the parts that wait for those it takes."""
+    signal, zone = pair
+    appended = 0
+    after: datetime | None = None
+    while appended < limit:
+        with db.read() as tx:
+            windows = unsettled.windows(tx, signal, zone, after=after, before=before, limit=_WINDOWS)
+            ready = [at for at in windows if act.is_ready(tx, (signal, zone, at))]
+        if not windows:
+            break
+        after = windows[-1]
+        while ready and appended < limit:
+            with db.write() as tx:
+                # Two at once would append the same revision with different books settled, and one would be lost.
+                serialise(tx, LOCK)
+                parts = unsettled.parts(tx, signal, zone, ready, max_entries=_ENTRIES)
+                count, done = act.settle(tx, parts, before)
+            appended += count
+            if not done:
+                break
+    return appended
 
 
-def _settle_parts(tx: Tx, parts: Sequence[Part], when: _When, recorded_by: str) -> tuple[int, int]:
-    """Append revisions for some parts; return (revisions, keys that need not be waited for any more)."""
-    waiting = ledger.load_waiting(tx, parts)
-    final = _final_rates(tx, {key for part in waiting.values() for key in part.awaited}, when)
-    everything = [entry for part in waiting.values() for entry in part.entries]
-    used = _ids(everything, "moer_rate_id", "aer_rate_id", "baseline_rate_id")
-    reviser = _Reviser(
-        final,
-        zones=ledger.zones_of_regions(tx),
-        rate_zones=ledger.zones_of_rates(tx, used),
-        pues=ledger.pues_of(tx, _ids(everything, "baseline_fact_id")),
-        constants={"recorded_at": machine_now(tx), "recorded_by": recorded_by, "restatement_id": None},
-    )
-    revisions: list[Row] = []
-    settled = 0
-    for key, part in waiting.items():
-        revised = (reviser.revise(entry, part) for entry in part.entries)
-        revisions += (entry for entry in revised if entry is not None)
-        done = part.awaited & final.keys()
-        settled += len(done)
-        ledger.forget_awaited(tx, key, done)
-    ledger.append_revisions(tx, [rate_row(rate) for rate in reviser.used.values()], revisions)
-    return len(revisions), settled
+class _Act:
+    """What is done to the entries of parts that wait."""
+
+    def __init__(self, finals: Finals, stamp: Stamp) -> None:
+        self._finals = finals
+        self._stamp = stamp
+
+    def is_ready(self, tx: Tx, key: Key) -> bool:
+        """Say whether a rate that is waited for can be dealt with."""
+        raise NotImplementedError
+
+    def new_rate(self, tx: Tx, key: Key, old: Rate | None) -> tuple[Rate, RateStatus] | None:
+        """Return what becomes of a rate that can be dealt with; None: it stays as it is."""
+        raise NotImplementedError
+
+    def settle(self, tx: Tx, parts: Sequence[Part], before: datetime) -> tuple[int, int]:
+        """Append revisions for some parts; return (revisions, keys that need not be waited for any more)."""
+        waiting = unsettled.of_parts(tx, parts)
+        done = [one for one in waiting if one.key[2] < before and self.is_ready(tx, one.key)]
+        changes = self._changes(tx, parts, waiting, {one.key for one in done})
+        count = revisions.append(tx, changes, self._stamp)
+        unsettled.forget(tx, done)
+        return count, len(done)
+
+    def _changes(self, tx: Tx, parts: Sequence[Part], waiting: Iterable[Awaited], ready: set[Key]) -> list[Change]:
+        awaited: dict[Part, set[Key]] = {part: set() for part in parts}
+        for one in waiting:
+            awaited[one.part].add(one.key)
+        found = revisions.variants(tx, parts)
+        known = ledger.rates_of(tx, {rate_id for one in found for rate_id in _rate_ids(one)})
+        zones = ledger.zones_of_regions(tx)
+        pues = revisions.pues(tx, {fact for one in found for fact in (one.fact_id, one.baseline_fact_id) if fact})
+        used: dict[str, Rate] = {}
+        changes: list[Change] = []
+        for variant in found:
+            new: dict[str, NewRate] = {}
+            for book in BOOKS:
+                rate_id, status = variant.rate_of(book)
+                if status not in _OPEN:
+                    continue
+                old = None if rate_id is None else known[rate_id]
+                key = _key(variant, book, old, zones, awaited[variant.engine_batch_id, variant.part])
+                made = None if key is None or key not in ready else self.new_rate(tx, key, old)
+                if made is None:
+                    continue
+                used[made[0].rate_id] = made[0]
+                new[book] = price(variant, book, *made, pues)
+            if new:
+                changes.append(Change(variant, new))
+        ledger.insert_rates(tx, [rate_row(rate) for rate in used.values()])
+        return changes
 
 
-def _ids(entries: Iterable[Row], *columns: str) -> set[str]:
-    return {entry[column] for entry in entries for column in columns if entry[column] is not None}
+class _Settling(_Act):
+    """A final rate takes the place of an open one."""
+
+    def is_ready(self, tx: Tx, key: Key) -> bool:
+        """Say whether the rate is final."""
+        return self._finals.get(tx, key) is not None
+
+    def new_rate(self, tx: Tx, key: Key, old: Rate | None) -> tuple[Rate, RateStatus] | None:
+        """Return the final rate."""
+        rate = self._finals.get(tx, key)
+        return None if rate is None else (rate, RateStatus.SETTLED)
 
 
-class _Reviser:
-    """Makes the next revision of an entry from the rates that are final now."""
+class _GivingUp(_Act):
+    """What waited too long gets the best there is, and is not waited for any more; what is missing stays missing."""
 
-    def __init__(
-        self,
-        final: dict[Key, Rate],
-        *,
-        zones: dict[str, str],
-        rate_zones: dict[str, str],
-        pues: dict[str, Decimal],
-        constants: Row,
-    ) -> None:
-        self._final = final
-        self._zones = zones
-        self._rate_zones = rate_zones
-        self._pues = pues
-        self._constants = constants
-        self.used: dict[str, Rate] = {}
+    def is_ready(self, tx: Tx, key: Key) -> bool:
+        """Say whether it is certain that no final rate is there."""
+        return self._finals.get(tx, key) is None
 
-    def revise(self, entry: Row, part: ledger.WaitingPart) -> Row | None:
-        """Return the next revision; None where nothing about the entry has become final."""
-        changed: Row = {}
-        energy_uj: int | None = entry["energy_uj"]
-        moer = self._find(entry, "moer", part, (Signal.MOER, part.region, entry["window_at"]))
-        aer = self._find(entry, "aer", part, (Signal.AER, part.region, entry["window_at"]))
-        base = self._find(entry, "baseline", part, (Signal.MOER, entry["baseline_region"], entry["baseline_window_at"]))
-        if moer is not None:
-            changed |= {"moer_rate_id": moer.rate_id, "moer_status": RateStatus.SETTLED.value}
-            changed["emission_g"] = _grams(energy_uj, part.pue, moer)
-        if aer is not None:
-            changed |= {"aer_rate_id": aer.rate_id, "aer_status": RateStatus.SETTLED.value}
-            changed["inventory_g"] = _grams(energy_uj, part.pue, aer)
-        if base is not None:
-            changed |= {"baseline_rate_id": base.rate_id, "baseline_moer_status": RateStatus.SETTLED.value}
-            changed["baseline_g"] = _grams(energy_uj, self._pues.get(entry["baseline_fact_id"]), base)
-        if not changed:
-            return None
-        revision = entry["revision"]
-        revised = entry | self._constants | changed
-        revised["revision"] = revision + 1
-        revised["supersedes"] = f"{entry['entry_id']}#{revision}"
-        revised["reason"] = EntryReason.SETTLED.value
-        revised["saved_g"] = _saved(revised)
-        return revised
-
-    def _find(
-        self, entry: Row, book: str, part: ledger.WaitingPart, place: tuple[Signal, str | None, datetime | None]
-    ) -> Rate | None:
-        """Return the final rate that replaces a book's open one, if the part waits for it and it is there."""
-        signal, region, window_at = place
-        status = entry["baseline_moer_status" if book == "baseline" else f"{book}_status"]
-        if region is None or window_at is None or status not in OPEN_STATUSES:
-            return None
-        rate_id = entry[f"{book}_rate_id"]
-        zone = self._zones.get(region, "") if rate_id is None else self._rate_zones[rate_id]
-        key = (signal, zone, window_at)
-        if key not in part.awaited:
-            # The region moved to another zone in the settings since; the zone it was in then is the one waited for.
-            then = [other for other in part.awaited if (other[0], other[2]) == (signal, window_at)]
-            if rate_id is not None or len(then) != 1:
-                return None
-            (key,) = then
-        rate = self._final.get(key)
-        if rate is not None:
-            self.used[rate.rate_id] = rate
-        return rate
+    def new_rate(self, tx: Tx, key: Key, old: Rate | None) -> tuple[Rate, RateStatus] | None:
+        """Return what was observed, though it is not final, else what the entry has."""
+        rate = self._finals.best(tx, key)[0] or old
+        return None if rate is None else (rate, RateStatus.UNSETTLEABLE)
 
 
-def _grams(energy_uj: int | None, pue: Decimal | None, rate: Rate) -> Decimal | None:
-    return None if energy_uj is None or pue is None else grams(energy_uj, pue, rate.g_per_kwh)
+def price(variant: Variant, book: str, rate: Rate, status: RateStatus, pues: Mapping[str, Decimal]) -> NewRate:
+    """Return a book's new rate with what its grams are computed by."""
+    fact_id = variant.baseline_fact_id if book == "baseline" else variant.fact_id
+    return NewRate(rate.rate_id, status, compute.product(pues.get(fact_id or ""), rate.g_per_kwh))
 
 
-def _saved(entry: Row) -> Decimal | None:
-    """Return the saving of an entry, only where both statuses are alike."""
-    emission, baseline = entry["emission_g"], entry["baseline_g"]
-    if emission is None or baseline is None or entry["moer_status"] != entry["baseline_moer_status"]:
+def _rate_ids(variant: Variant) -> list[str]:
+    found = (variant.rate_of(book)[0] for book in BOOKS)
+    return [rate_id for rate_id in found if rate_id is not None]
+
+
+def place_of(variant: Variant, book: str) -> tuple[Signal, str | None, datetime | None]:
+    """Return signal, region and window that a book's rate is of."""
+    if book == "baseline":
+        return Signal.MOER, variant.baseline_region, variant.baseline_window_at
+    return Signal.AER if book == "aer" else Signal.MOER, variant.region, variant.window_at
+
+
+def _key(variant: Variant, book: str, old: Rate | None, zones: Mapping[str, str], awaited: set[Key]) -> Key | None:
+    """Return the rate that a book of a variant waits for; None if it waits for none."""
+    signal, region, window_at = place_of(variant, book)
+    if region is None or window_at is None:
         return None
-    saved: Decimal = baseline - emission - (entry["transfer_g"] or 0)
-    return saved
+    key = (signal, zones.get(region, "") if old is None else old.zone, window_at)
+    if key in awaited:
+        return key
+    # The region moved to another zone in the settings since; the zone it was in then is the one waited for.
+    then = [other for other in awaited if (other[0], other[2]) == (signal, window_at)]
+    return then[0] if old is None and len(then) == 1 else None

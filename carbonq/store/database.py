@@ -11,7 +11,7 @@ from sqlalchemy.exc import DatabaseError, DBAPIError, InterfaceError, InternalEr
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
 from carbonq.errors import ConfigError, StoreUnavailable
-from carbonq.store import dialect
+from carbonq.store import compute, dialect
 
 #: How long the way to a PostgreSQL server may take, in seconds; a host that swallows packets would keep it for minutes.
 CONNECT_TIMEOUT_S = 5
@@ -45,6 +45,7 @@ class Database:
                 "`pip install 'carbonq[postgres]'`"
             ) from error
         dialect.configure(self._engine)
+        compute.configure(self._engine)
         self._writer = self._engine.execution_options(carbonq_write=True)
 
     @contextmanager

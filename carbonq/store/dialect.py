@@ -210,12 +210,19 @@ def _is_constant(column: Sequence[Any]) -> bool:
 
 
 def _array(column: Sequence[Any]) -> Any:
-    """Write whole numbers, decimals and texts as PostgreSQL reads an array; the driver takes several times as long."""
     first = next(one for one in column if one is not None)
-    if isinstance(first, bool) or not isinstance(first, int | Decimal | str):
+    if isinstance(first, bool) or not isinstance(first, int | Decimal | str | datetime):
         return list(column)
+    return array_text(column)
+
+
+def array_text(column: Sequence[Any]) -> str:
+    """Write whole numbers, decimals, texts and times as PostgreSQL reads an array: the driver takes far longer."""
+    first = next((one for one in column if one is not None), None)
     if isinstance(first, str):
         cells = ["NULL" if one is None else _quoted(one) for one in column]
+    elif isinstance(first, datetime):
+        cells = ["NULL" if one is None else f'"{one.isoformat()}"' for one in column]
     else:
         cells = ["NULL" if one is None else str(one) for one in column]
     return "{" + ",".join(cells) + "}"

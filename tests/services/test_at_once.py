@@ -20,7 +20,7 @@ from carbonq.model import ItemState, JobState, Signal
 from carbonq.ratebook import rate_row
 from carbonq.services import finish, settle, setup
 from carbonq.services.dispatch import dispatch
-from carbonq.store import chunks, clocks, forecasts, jobs, ledger, schema
+from carbonq.store import chunks, clocks, forecasts, jobs, ledger, revisions, schema
 from carbonq.store.database import Database
 from carbonq.units import WINDOW
 from tests.databases import connected
@@ -86,19 +86,20 @@ def test_two_settlements_with_different_news_lose_neither_book(
     configure(postgresql)
     store(postgresql, book())
     observe(postgresql, "Z-AWAY", W0, "100")
-    append, seconds = ledger.append_revisions, []
+    append, seconds = revisions.append, []
 
     def run() -> int:
         return settle.settle(postgresql, W0 + WINDOW, settle_after_s=0)
 
-    def slow(*arguments: Any) -> None:
-        append(*arguments)
+    def slow(*arguments: Any) -> int:
+        count = append(*arguments)
         if not seconds:
             observe(postgresql, "Z-AWAY", W0, "50", signal=Signal.AER, method="direct")
             seconds.append(None)
             seconds[0] = Second(postgresql, run)
+        return count
 
-    monkeypatch.setattr(ledger, "append_revisions", slow)
+    monkeypatch.setattr(revisions, "append", slow)
     assert (run(), seconds[0].result()) == (5, 5)
     assert {(line["moer_status"], line["aer_status"]) for line in lines(postgresql)} == {("settled", "settled")}
 

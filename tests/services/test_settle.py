@@ -13,7 +13,8 @@ from carbonq.model import EntryKind, RateKind, Signal
 from carbonq.ratebook import FALLBACK_PATIENCE_S
 from carbonq.services import settle as settling
 from carbonq.services.settle import settle
-from carbonq.store import ledger, sources
+from carbonq.store import revisions, sources
+from carbonq.store import unsettled as unsettled_rows
 from carbonq.store.database import Database
 from carbonq.store.tables import entries, unsettled
 from carbonq.units import WINDOW, grams
@@ -187,18 +188,19 @@ def test_a_crash_in_the_middle_loses_and_doubles_nothing(
     configure(sqlite_database)
     store(sqlite_database, *(book() for _ in range(3)))
     observe(sqlite_database, "Z-AWAY", W0, "100")
-    append, calls = ledger.append_revisions, []
+    append, calls = revisions.append, []
 
-    def dies_the_second_time(*arguments) -> None:
-        append(*arguments)
+    def dies_the_second_time(*arguments) -> int:
+        count = append(*arguments)
         calls.append(1)
         if len(calls) == 2:
             raise StoreUnavailable("gone")
+        return count
 
-    monkeypatch.setattr(ledger, "append_revisions", dies_the_second_time)
+    monkeypatch.setattr(revisions, "append", dies_the_second_time)
     with pytest.raises(StoreUnavailable):
         run(sqlite_database)
-    monkeypatch.setattr(ledger, "append_revisions", append)
+    monkeypatch.setattr(revisions, "append", append)
     assert run(sqlite_database) == 10
     assert {line["revision"] for line in lines(sqlite_database)} == {"2"}
     assert len(lines(sqlite_database, all_revisions=True)) == 30
@@ -246,13 +248,13 @@ def test_a_book_that_no_source_feeds_is_not_walked_through(
     store(sqlite_database, book())
     observe(sqlite_database, "Z-AWAY", W0, "100")
     walked: list[tuple[Signal, str]] = []
-    real = ledger.awaited_windows
+    real = unsettled_rows.windows
 
     def note(tx, signal, zone, **options):
         walked.append((signal, zone))
         return real(tx, signal, zone, **options)
 
-    monkeypatch.setattr(ledger, "awaited_windows", note)
+    monkeypatch.setattr(unsettled_rows, "windows", note)
     assert run(sqlite_database) == 5
     assert set(walked) == {(Signal.MOER, "Z-AWAY")}
     assert waiting(sqlite_database) > 0  # what may still come is waited for all the same
