@@ -25,11 +25,12 @@ OPEN_STATUSES = frozenset({RateStatus.PROVISIONAL, RateStatus.MISSING})
 
 def digest(prefix: str, values: Iterable[object]) -> str:
     """Return an id that depends on the values alone, so that the same statement is stored once."""
-    text = json.dumps([_text(value) for value in values], ensure_ascii=False, separators=(",", ":"))
+    text = json.dumps([digested(value) for value in values], ensure_ascii=False, separators=(",", ":"))
     return f"{prefix}_{hashlib.sha256(text.encode()).hexdigest()[:32]}"
 
 
-def _text(value: object) -> str | None:
+def digested(value: object) -> str | None:
+    """Return a value as it goes into a digest."""
     if value is None:
         return None
     if isinstance(value, datetime):

@@ -3,9 +3,13 @@
 
 One file, Python 3.11 standard library only, shares no code with carbonq: copy it anywhere and run
 
-    python verify.py FILE.csv        ("-" reads standard input; --json for a machine)
+    python verify.py FILE.csv        (or FILE.csv.gz; "-" reads standard input; --json for a machine)
+    python verify.py --proof PROOF.json [--head HASH]
 
-Exit status 0: all lines are consistent. 1: some are not; each is named. 2: the file is no ledger export.
+The second form checks that one entry is under a seal: from what is stored of it to the seal's root, and from there to
+the head, the hash of the newest seal; give the head that you filed yourself.
+
+Exit status 0: all is consistent. 1: some is not; each is named. 2: the file is no ledger export, or no proof.
 Memory: about 50 bytes a line of engine batches that are not complete in the file, 150 bytes an engine batch.
 """
 
@@ -13,23 +17,27 @@ from __future__ import annotations
 
 import csv
 import datetime
+import gzip
+import hashlib
 import io
 import json
 import re
 import sys
+import zlib
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from functools import lru_cache
 from operator import itemgetter
-from typing import IO
+from typing import IO, Any
 
 METHODS = frozenset({"cq-2026-1", "cq-2026-2"})
 #: By these a saving needs the very same status on both sides; by the others settled and restated are alike.
 STRICT_METHODS = frozenset({"cq-2026-1"})
 FINAL = frozenset({"settled", "restated"})
 KINDS = frozenset({"item", "idle", "wasted", "gap", "host_other"})
+REASONS = frozenset({"initial", "settled", "restated", "corrected"})
 STATUSES = frozenset({"provisional", "settled", "restated", "unsettleable", "missing"})
 COMPONENTS = ("gpu", "cpu", "dram")
 
@@ -56,7 +64,7 @@ REQUIRED: frozenset[str] = frozenset(
         *("aer_raw_unit", "aer_estimated", "aer_issued_at", "aer_status", "inventory_g", "embodied_kg", "life_h"),
         *("embodied_g", "transfer_bytes", "transfer_kwh_per_gb", "transfer_g_per_kwh", "transfer_g"),
         *("baseline_region", "baseline_window", "baseline_pue", "baseline_moer_g_per_kwh"),
-        *("baseline_moer_status", "baseline_g", "saved_g"),
+        *("baseline_moer_status", "baseline_g", "saved_g", "item", "quality"),
     )
 )
 
@@ -184,6 +192,12 @@ def energy_grams(energy_uj: int | None, pue: Ratio | None, rate: Ratio | None) -
     return rounded(energy_uj * pue[0] * rate[0], 3_600_000_000_000 * pue[1] * rate[1])
 
 
+def may_compare(line: Line) -> bool:
+    """Say whether a line's method lets its emission and its baseline be compared."""
+    statuses = {line["moer_status"], line["baseline_moer_status"]}
+    return len(statuses) == 1 or (statuses <= FINAL and line["method"] not in STRICT_METHODS)
+
+
 def recompute(line: Line) -> dict[str, int | None]:
     """Return the gram columns of a line as whole 1e-15 g, from its other fields. Raises Wrong for unreadable ones."""
     energy_uj = integer(line, "energy_uj")
@@ -205,9 +219,7 @@ def recompute(line: Line) -> dict[str, int | None]:
     if size is not None and kwh_per_gb is not None and transfer_rate is not None:
         transfer = rounded(size * kwh_per_gb[0] * transfer_rate[0], 10**9 * kwh_per_gb[1] * transfer_rate[1])
     baseline = energy_grams(energy_uj, other_pue, other_rate)
-    statuses = {line["moer_status"], line["baseline_moer_status"]}
-    is_alike = len(statuses) == 1 or (statuses <= FINAL and line["method"] not in STRICT_METHODS)
-    if emission is not None and baseline is not None and is_alike:
+    if emission is not None and baseline is not None and may_compare(line):
         saved = baseline - emission - (transfer or 0)
     return {
         "emission_g": emission,
@@ -243,12 +255,16 @@ def _check_identity(line: Line) -> Iterator[str]:
     expected = f"{line['entry_id']}#{revision - 1}" if revision > 1 else ""
     if line["supersedes"] != expected:
         yield f"supersedes is {line['supersedes']!r}, revision {revision} needs {expected!r}"
-    if (revision == 1) != (line["reason"] == "initial"):
+    if (revision == 1) != (line["reason"] == "initial") or line["reason"] not in REASONS:
         yield f"revision {revision} has reason {line['reason']!r}"
     if line["method"] not in METHODS or line["schema"] != "1":
         yield f"method {line['method']!r}, schema {line['schema']!r} are not known to this checker"
     if line["kind"] not in KINDS:
         yield f"kind {line['kind']!r} is unknown"
+    if line["kind"] != "item" and line["item"]:
+        yield f"an entry of kind {line['kind']} belongs to no item, not to {line['item']}"
+    if line["kind"] == "gap" and line["quality"] == "measured":
+        yield "an entry of kind gap is an estimate, not measured"
     if line["clock"] not in {"real", "accelerated", "simulated"}:
         yield f"clock {line['clock']!r} is unknown"
     prefix = f"{line['engine_batch_id']}.{line['part']}."
@@ -385,6 +401,151 @@ def line_problems(line: Line) -> list[str]:
     return found
 
 
+# --- many lines -------------------------------------------------------------------------------------------------
+
+#: What lines of one part of an engine batch differ in; all other columns that are checked are alike in most of them.
+OWN = (
+    *("entry_id", "supersedes", "reason"),
+    *("revision", "share_num", "prompt_tokens", "cached_tokens", "completion_tokens"),
+    *("gpu_uj", "cpu_uj", "dram_uj", "energy_uj", "transfer_bytes"),
+    *("emission_g", "inventory_g", "embodied_g", "transfer_g", "baseline_g", "saved_g"),
+)
+SHARED = tuple(sorted(REQUIRED - {*OWN, "item"}))
+
+_NUMBERS = re.compile(
+    ",".join([r"[0-9]{1,18}"] * 5 + [r"(?:[0-9]{1,18})?"] * 5 + [r"(?:-?[0-9]{1,30}\.[0-9]{15})?"] * 6)
+)
+_POSITION = re.compile(r"[0-9]{1,18}")
+
+_LATER_REASONS = REASONS - {"initial"}
+
+Numbers = tuple[int, int, int, int, int, int]
+
+
+class _Context:
+    """What lines that share all of ``SHARED`` have in common, read once.
+
+    Made from a line that ``line_problems`` finds nothing wrong with. ``numbers`` then says of another one, much faster,
+    that nothing is wrong with it either; what it does not say that of is looked at by ``line_problems``.
+    """
+
+    def __init__(self, line: Line) -> None:
+        self.batch = line["engine_batch_id"]
+        self.number = needed(line, "part")
+        self.alike = tuple(line[name] for name in ALIKE)
+        self.key = (self.batch, line["part"])
+        self._prefix = f"{self.batch}.{line['part']}."
+        self._den = den = needed(line, "share_den")
+        self._totals = tuple(integer(line, f"engine_batch_{name}_uj") for name in COMPONENTS)
+        self._is_item = line["kind"] == "item"
+        self._has_tokens = self._is_item and line["part"] == "1"
+        self._weights = tuple(needed(line, f"w_{name}") for name in ("prompt", "cached", "completion"))
+        self._has_equal_shares = line["share_den"] == line["engine_batch_items"]
+        pue, moer, aer, kg, life, duration, kwh_per_gb, transfer_rate, other_pue, other_rate = (
+            ratio(line[name], name)
+            for name in (
+                *("pue", "moer_g_per_kwh", "aer_g_per_kwh", "embodied_kg", "life_h", "duration_s"),
+                *("transfer_kwh_per_gb", "transfer_g_per_kwh", "baseline_pue", "baseline_moer_g_per_kwh"),
+            )
+        )
+        self._emission = _product(pue, moer)
+        self._inventory = _product(pue, aer)
+        self._baseline = _product(other_pue, other_rate)
+        self._embodied = self._transfer = None
+        if kg is not None and life is not None and duration is not None:
+            self._embodied = (
+                kg[0] * 1000 * duration[0] * life[1] * 10**15,
+                life[0] * 3600 * kg[1] * duration[1] * den,
+            )
+        if kwh_per_gb is not None and transfer_rate is not None:
+            numerator = kwh_per_gb[0] * transfer_rate[0] * 10**15
+            self._transfer = (numerator, 10**9 * kwh_per_gb[1] * transfer_rate[1])
+        self._is_alike = may_compare(line)
+
+    def numbers(self, own: tuple[str, ...]) -> Numbers | None:
+        """Return position, revision, share and components (-1: not metered) of a line that is right, else None."""
+        entry_id, supersedes, reason, *figures = own
+        position = entry_id[len(self._prefix) :]
+        if (
+            _NUMBERS.fullmatch(",".join(figures)) is None
+            or not entry_id.startswith(self._prefix)
+            or _POSITION.fullmatch(position) is None
+        ):
+            return None
+        revision, share, prompt, cached, completion, gpu, cpu, dram, energy, size, *grams = figures
+        if revision == "1":
+            is_named = not supersedes and reason == "initial"
+        else:
+            is_named = supersedes == f"{entry_id}#{int(revision) - 1}" and reason in _LATER_REASONS
+        num = int(share)
+        if not is_named or num > self._den or not self._is_share(num, int(prompt), int(cached), int(completion)):
+            return None
+        parts = self._components(num, gpu, cpu, dram)
+        if parts is None:
+            return None
+        known = [part for part in parts if part >= 0]
+        energy_uj = sum(known) if known else None
+        if (int(energy) if energy else None) != energy_uj or not self._are_grams(energy_uj, num, size, grams):
+            return None
+        return int(position), int(revision), num, *parts
+
+    def _components(self, num: int, *cells: str) -> tuple[int, int, int] | None:
+        """Read the components (-1: not metered); None where one is not its share, to less than 1 uJ."""
+        den = self._den
+        parts: list[int] = []
+        for cell, total in zip(cells, self._totals, strict=True):
+            if (total is None) == bool(cell):
+                return None
+            if total is None:
+                parts.append(-1)
+                continue
+            part = int(cell)
+            if not -den < part * den - total * num < den:
+                return None
+            parts.append(part)
+        return parts[0], parts[1], parts[2]
+
+    def _is_share(self, num: int, prompt: int, cached: int, completion: int) -> bool:
+        if not self._has_tokens:
+            return not (prompt or cached or completion) and (self._is_item or num == self._den == 1)
+        w_prompt, w_cached, w_completion = self._weights
+        weight = w_prompt * (prompt - cached) + w_cached * cached + w_completion * completion
+        return cached <= prompt and (weight == num or (weight == 0 and num == 1 and self._has_equal_shares))
+
+    def _are_grams(self, energy_uj: int | None, num: int, size: str, grams: list[str]) -> bool:
+        emission = _scaled(energy_uj, self._emission)
+        baseline = _scaled(energy_uj, self._baseline)
+        transfer = _scaled(int(size), self._transfer) if size else None
+        saved = None
+        if self._is_alike and emission is not None and baseline is not None:
+            saved = baseline - emission - (transfer or 0)
+        expected = (
+            emission,
+            _scaled(energy_uj, self._inventory),
+            _scaled(num, self._embodied),
+            transfer,
+            baseline,
+            saved,
+        )
+        return expected == tuple([int(cell.replace(".", "", 1)) if cell else None for cell in grams])
+
+
+def _product(pue: Ratio | None, rate: Ratio | None) -> Ratio | None:
+    """Return what microjoules are multiplied with and divided by, to have 1e-15 g."""
+    if pue is None or rate is None:
+        return None
+    return pue[0] * rate[0] * 10**15, 3_600_000_000_000 * pue[1] * rate[1]
+
+
+def _scaled(amount: int | None, by: Ratio | None) -> int | None:
+    """Return ``rounded`` of an amount, the powers of ten multiplied before."""
+    if amount is None or by is None:
+        return None
+    quotient, remainder = divmod(amount * by[0], by[1])
+    twice = 2 * remainder
+    return quotient + (twice > by[1] or (twice == by[1] and quotient % 2))
+
+
 # --- engine batches ---------------------------------------------------------------------------------------------
 
 #: What all entries of one part of an engine batch must say alike.
@@ -395,31 +556,33 @@ ALIKE = (
 _FIELDS = 7  # position, revision, share_num, gpu, cpu, dram, line: what is kept of an entry
 
 
+#: Is whole, energy, shares by position, problems as (position, line, what).
+Checked = tuple[bool, int, dict[int, int], list[tuple[int, int, str]]]
+
+
 class _Part:
     """One part of an engine batch, as far as it was seen; energies that were not metered are kept as -1."""
 
-    __slots__ = ("alike", "batch", "entries", "number")
+    __slots__ = ("alike", "batch", "context", "entries", "number")
 
-    def __init__(self, line: Line) -> None:
-        self.batch = line["engine_batch_id"]
-        self.number = needed(line, "part")
-        self.alike = tuple(line[name] for name in ALIKE)
+    def __init__(self, batch: str, number: int, alike: tuple[str, ...]) -> None:
+        self.batch = batch
+        self.number = number
+        self.alike = alike
         self.entries = array("q")
+        self.context: _Context | None = None  # the last one seen to be alike
 
-    def add(self, line: Line, number: int) -> Iterator[str]:
-        for name, expected in zip(ALIKE, self.alike, strict=True):
-            if line[name] != expected:
-                yield f"{name} is {line[name]!r}, other entries of the engine batch say {expected!r}"
-        energies = (integer(line, f"{name}_uj") for name in COMPONENTS)
-        self.entries.extend(
-            (
-                int(line["entry_id"].rpartition(".")[2]),
-                needed(line, "revision"),
-                needed(line, "share_num"),
-                *(-1 if energy is None else energy for energy in energies),
-                number,
-            )
-        )
+    def add(self, alike: tuple[str, ...], numbers: Numbers, line: int) -> Iterator[str]:
+        if alike != self.alike:
+            for name, own, expected in zip(ALIKE, alike, self.alike, strict=True):
+                if own != expected:
+                    yield f"{name} is {own!r}, other entries of the engine batch say {expected!r}"
+        self.entries.extend(numbers)
+        self.entries.append(line)
+
+    def name(self, position: int) -> str:
+        """Return the id of an entry."""
+        return f"{self.batch}.{self.number}.{position}"
 
     def latest(self) -> Iterator[tuple[list[int], str | None]]:
         """Give the newest revision of each entry by position, with what is wrong among its revisions."""
@@ -437,31 +600,57 @@ class _Part:
             if following is None or following[0] != row[0] or what:
                 yield row, what
 
-    def check(self, before: dict[int, int] | None) -> tuple[bool, int, dict[int, int], list[tuple[int, str]]]:
-        """Return (is whole, energy, shares by position, problems by line); ``before``: shares of an earlier part."""
-        found: list[tuple[int, str]] = []
+    def check(self, before: dict[int, int] | None) -> Checked:
+        """Return (is whole, energy, shares by position, problems); ``before``: shares of an earlier part."""
+        found: list[tuple[int, int, str]] = []
+        items, den = int(self.alike[0] or 0), int(self.alike[5])
+        quick = self._quickly(items, den) if before is None else None
+        if quick is not None:
+            return quick
         newest: dict[int, list[int]] = {}
         for row, what in self.latest():
             newest[row[0]] = row
             if what:
-                found.append((row[6], what))
+                found.append((row[0], row[6], what))
         rows = list(newest.values())
-        items, den = int(self.alike[0] or 0), int(self.alike[5])
         for row in rows:
             if before is not None and before.get(row[0], row[2]) != row[2]:
-                found.append((row[6], f"share_num is {row[2]}, in an earlier part {before[row[0]]}"))
+                found.append((row[0], row[6], f"share_num is {row[2]}, in an earlier part {before[row[0]]}"))
         if len(rows) > items:
-            found.append((rows[-1][6], f"{len(rows)} entries of an engine batch of {items}"))
+            found.append((rows[-1][0], rows[-1][6], f"{len(rows)} entries of an engine batch of {items}"))
         is_whole = len(rows) == items
         weights = [row[2] for row in rows]
         if sum(weights) > den or (is_whole and sum(weights) != den):
-            found.append((rows[0][6], f"the shares of the engine batch sum to {sum(weights)}/{den}, not to 1"))
+            found.append(
+                (rows[0][0], rows[0][6], f"the shares of the engine batch sum to {sum(weights)}/{den}, not to 1")
+            )
         else:
             found += self._check_components(rows, weights, is_whole)
         energy = sum(energy for row in rows for energy in row[3:6] if energy > 0)
         return is_whole, energy, {row[0]: row[2] for row in rows}, found
 
-    def _check_components(self, rows: list[list[int]], weights: list[int], is_whole: bool) -> Iterator[tuple[int, str]]:
+    def _quickly(self, items: int, den: int) -> Checked | None:
+        """Return what ``check`` does where nothing is wrong with a whole part of first revisions; None otherwise."""
+        flat = self.entries
+        positions, weights = flat[0::_FIELDS].tolist(), flat[2::_FIELDS].tolist()
+        if len(positions) != items or positions != list(range(items)) or set(flat[1::_FIELDS]) != {1}:
+            return None
+        if sum(weights) != den:
+            return None
+        energy = 0
+        for index in range(len(COMPONENTS)):
+            cell = self.alike[2 + index]
+            if cell:
+                total = int(cell)
+                if flat[3 + index :: _FIELDS].tolist() != apportion(total, weights):
+                    return None
+                energy += total
+        shares = dict(zip(positions, weights, strict=True)) if self.alike[6] != "1" else {}
+        return True, energy, shares, []
+
+    def _check_components(
+        self, rows: list[list[int]], weights: list[int], is_whole: bool
+    ) -> Iterator[tuple[int, int, str]]:
         for index, name in enumerate(COMPONENTS):
             if not self.alike[2 + index]:
                 continue
@@ -469,13 +658,13 @@ class _Part:
             actual = [row[3 + index] for row in rows]
             if not is_whole:
                 if sum(actual) > total:
-                    yield rows[0][6], f"{name}_uj of the entries sums to {sum(actual)} of {total}"
+                    yield rows[0][0], rows[0][6], f"{name}_uj of the entries sums to {sum(actual)} of {total}"
                 continue
             if sum(actual) != total:
-                yield rows[0][6], f"{name}_uj of the whole engine batch sums to {sum(actual)}, not {total}"
+                yield rows[0][0], rows[0][6], f"{name}_uj of the whole engine batch sums to {sum(actual)}, not {total}"
             for row, expected in zip(rows, apportion(total, weights), strict=True):
                 if row[3 + index] != expected:
-                    yield row[6], f"{name}_uj is {row[3 + index]}, the largest-remainder share is {expected}"
+                    yield row[0], row[6], f"{name}_uj is {row[3 + index]}, the largest-remainder share is {expected}"
 
 
 class _Scattered(Exception):
@@ -483,24 +672,58 @@ class _Scattered(Exception):
 
 
 class _Checker:
-    def __init__(self, *, keep: bool) -> None:
+    def __init__(self, header: Sequence[str], *, keep: bool) -> None:
         self.report = Report()
         self._keep = keep
         self._open: dict[tuple[str, str], _Part] = {}
         self._closed: set[str] = set()
         self._last: tuple[str, str] | None = None
-        self._names: dict[int, str] = {}
         self._before: tuple[str, dict[int, int]] = ("", {})
+        self._names = sorted(REQUIRED)
+        self._pick, self._pick_own, self._pick_shared, self._pick_item = (
+            itemgetter(*(header.index(name) for name in names))
+            for names in (self._names, OWN, SHARED, ("item", "kind"))
+        )
+        self._shared: tuple[str, ...] = ()
+        self._context: _Context | None = None
+        self._contexts: dict[tuple[str, ...], _Context] = {}
 
-    def take(self, line: Line, number: int) -> None:
+    def take(self, row: Sequence[str], number: int) -> None:
+        """Check a line by itself, and keep what its engine batch is checked by."""
         self.report.lines += 1
+        shared = self._pick_shared(row)
+        if shared != self._shared:
+            self._shared, self._context = shared, self._contexts.get(shared)
+        context = self._context
+        item, kind = self._pick_item(row)
+        if context is not None and (kind == "item" or not item):
+            numbers = context.numbers(self._pick_own(row))
+            if numbers is not None:
+                for what in self._join(context, numbers, number):
+                    self.report.problems.append(Problem(number, self._pick_own(row)[0], what))
+                return
+        self._take_slowly(row, number)
+
+    def _take_slowly(self, row: Sequence[str], number: int) -> None:
+        line: dict[str, str] = dict(zip(self._names, self._pick(row), strict=True))
+        for name in ESCAPED:
+            if line[name][:1] == "'":
+                line[name] = line[name][1:]
         problems = line_problems(line)
         if not problems:  # a line that is wrong by itself would only make its engine batch look wrong too
-            problems = list(self._join(line, number))
+            energies = (integer(line, f"{name}_uj") for name in COMPONENTS)
+            gpu, cpu, dram = (-1 if energy is None else energy for energy in energies)
+            position = int(line["entry_id"].rpartition(".")[2])
+            numbers = (position, needed(line, "revision"), needed(line, "share_num"), gpu, cpu, dram)
+            context = _Context(line)
+            if len(self._contexts) > _CONTEXTS:
+                self._contexts.clear()
+            self._context = self._contexts[self._shared] = context
+            problems = self._join(context, numbers, number)
         self.report.problems += [Problem(number, line["entry_id"], what) for what in problems]
 
-    def _join(self, line: Line, number: int) -> Iterator[str]:
-        key = (line["engine_batch_id"], line["part"])
+    def _join(self, context: _Context, numbers: Numbers, number: int) -> Sequence[str]:
+        key = context.key
         if key != self._last:
             if not self._keep:
                 self._close()
@@ -509,9 +732,13 @@ class _Checker:
             self._last = key
         part = self._open.get(key)
         if part is None:
-            part = self._open[key] = _Part(line)
-        self._names[number] = line["entry_id"]
-        yield from part.add(line, number)
+            part = self._open[key] = _Part(context.batch, context.number, context.alike)
+        if part.context is context:
+            part.entries.extend((*numbers, number))
+            return ()
+        problems = list(part.add(context.alike, numbers, number))
+        part.context = None if problems else context
+        return problems
 
     def _close(self) -> None:
         for key in sorted(self._open, key=lambda key: (key[0], int(key[1]))):
@@ -522,16 +749,19 @@ class _Checker:
             self.report.whole_batches += is_whole
             self.report.partial_batches += not is_whole
             self.report.energy_uj += energy
-            self.report.problems += [Problem(line, self._names[line], what) for line, what in found]
+            self.report.problems += [Problem(line, part.name(position), what) for position, line, what in found]
             if not self._keep:
                 self._closed.add(f"{key[0]}.{key[1]}")
         self._open.clear()
-        self._names.clear()
 
     def finish(self) -> Report:
         self._close()
         self.report.problems.sort(key=lambda problem: problem.line)
         return self.report
+
+
+#: Contexts kept at once: lines of one engine batch may belong to several jobs, each with its own baseline.
+_CONTEXTS = 256
 
 
 def _run(lines: Iterable[str], *, keep: bool) -> Report:
@@ -546,27 +776,35 @@ def _run(lines: Iterable[str], *, keep: bool) -> Report:
             raise NotALedger(f"these columns of a ledger export are missing: {', '.join(missing[:5])}")
         if len(set(header)) != len(header):
             raise NotALedger("a column is there twice")
-        checker = _Checker(keep=keep)
-        names: list[str] = sorted(REQUIRED)
-        pick = itemgetter(*(header.index(name) for name in names))
+        checker = _Checker(header, keep=keep)
         number = reader.line_num + 1
+        width = len(header)
         for row in reader:
-            if len(row) == len(header):
-                cells: dict[str, str] = dict(zip(names, pick(row), strict=True))
-                for name in ESCAPED:
-                    if cells[name][:1] == "'":
-                        cells[name] = cells[name][1:]
-                checker.take(cells, number)
+            if len(row) == width:
+                checker.take(row, number)
             else:
                 checker.report.lines += 1
-                what = f"{len(row)} fields instead of {len(header)}"
+                what = f"{len(row)} fields instead of {width}"
                 checker.report.problems.append(Problem(number, row[0] if row else "", what))
             number = reader.line_num + 1
         return checker.finish()
     except UnicodeDecodeError as error:
         raise NotALedger("it is not UTF-8 text") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise NotALedger(f"its compression is broken: {error}") from error
     except csv.Error as error:
         raise NotALedger(f"line {reader.line_num}: {error}") from error
+
+
+def check_lines(lines: Iterable[str]) -> Report:
+    """Check an export given line by line, the lines of each part of an engine batch together, as exports have them.
+
+    Raises NotALedger when it is no export, or its lines are in another order.
+    """
+    try:
+        return _run(lines, keep=False)
+    except _Scattered:
+        raise NotALedger("the lines of an engine batch are not together") from None
 
 
 def check(source: str | IO[str]) -> Report:
@@ -575,7 +813,10 @@ def check(source: str | IO[str]) -> Report:
     Raises NotALedger when it is no export, OSError when it cannot be read.
     """
     if isinstance(source, str):
-        with open(source, encoding="utf-8-sig", newline="") as stream:
+        with open(source, "rb") as probe:
+            is_zipped = probe.read(2) == b"\x1f\x8b"
+        opened = gzip.open if is_zipped else open
+        with opened(source, "rt", encoding="utf-8-sig", newline="") as stream:
             return check(stream)
     if not source.seekable():
         return _run(source, keep=True)
@@ -587,11 +828,192 @@ def check(source: str | IO[str]) -> Report:
         return _run(source, keep=True)
 
 
+# --- proofs -----------------------------------------------------------------------------------------------------
+
+
+class NotAProof(Exception):
+    """The input is no proof of an entry."""
+
+
+@dataclass
+class Proof:
+    """What a proof shows; ``head`` is the hash of the seal that vouches for the entry."""
+
+    entry_id: str
+    revision: int
+    seal: int
+    sealed_at: str
+    head: str
+    head_seal: int
+    problems: list[str] = field(default_factory=list[str])
+
+    def summary(self) -> str:
+        """Return one sentence."""
+        what = f"{self.entry_id} revision {self.revision}"
+        if self.problems:
+            return f"NOT proved: {what}"
+        return f"proved: {what} is under seal {self.seal} of {self.sealed_at}; head {self.head} (seal {self.head_seal})"
+
+
+def check_proof(document: Any, head: str | None = None) -> Proof:
+    """Recompute a proof from what is stored of the entry up to the head, and the entry's own figures.
+
+    ``head`` is the hash that must come out; without one it is the proof's own. Raises NotAProof.
+    """
+    try:
+        if document["carbonq_proof"] != 1:
+            raise NotAProof(f"its layout {document['carbonq_proof']!r} is unknown")
+        entry, batch = (_content(document[name]["content"], table) for name, table in _CONTENTS)
+        seal, vouching = (_content(document[name], "seal") for name in ("seal", "head"))
+        hashed = _hash(b"\x02", document["head"])
+        proof = Proof(entry["entry_id"], entry["revision"], seal["seal"], seal["sealed_at"], hashed, vouching["seal"])
+        proof.problems += _path_problems(document, seal, vouching)
+        proof.problems += _reference_problems(document, entry, batch)
+        if (entry["engine_batch_id"], entry["part"]) != (batch["engine_batch_id"], batch["part"]):
+            proof.problems.append("the engine batch is not the entry's")
+        if head is not None and hashed != head:
+            proof.problems.append(f"it leads to the head {hashed}, not to {head}")
+        if not proof.problems:
+            proof.problems += line_problems(_line(document, entry, batch))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+        raise NotAProof(f"a part of it cannot be read ({error!r})") from error
+    return proof
+
+
+_CONTENTS = (("entry", "entries"), ("engine_batch", "engine_batches"))
+
+
+def _content(text: str, table: str) -> dict[str, Any]:
+    """Read what was hashed: the table's name, the format, and a JSON object."""
+    name, version, body = text.split(" ", 2)
+    if (name, version) != (table, "1"):
+        raise NotAProof(f"it has {name!r} in format {version!r} where {table} in format 1 belongs")
+    return json.loads(body)
+
+
+def _hash(kind: bytes, text: str) -> str:
+    return hashlib.sha256(kind + text.encode()).hexdigest()
+
+
+def _root(hashed: str, index: int, count: int, path: list[str]) -> str:
+    """Follow an inclusion proof (RFC 6962, section 2.1.1) from a leaf to the root; empty where it is none."""
+    rest = iter(path)
+    last = count - 1
+    if not 0 <= index <= last:
+        return ""
+    own = bytes.fromhex(hashed)
+    while last:
+        if index % 2 or index < last:
+            neighbour = bytes.fromhex(next(rest, ""))
+            pair = neighbour + own if index % 2 else own + neighbour
+            own = hashlib.sha256(b"\x01" + pair).digest()
+        index, last = index // 2, last // 2
+    return own.hex() if next(rest, None) is None else ""
+
+
+def _path_problems(document: Any, seal: dict[str, Any], vouching: dict[str, Any]) -> Iterator[str]:
+    for name, table in _CONTENTS:
+        one = document[name]
+        if _root(_hash(b"\x00", one["content"]), one["index"], seal["leaves"], one["path"]) != seal["root"]:
+            yield f"the path of {table} does not lead to the root of seal {seal['seal']}"
+    history = document["history"]
+    if history is None:
+        if document["seal"] != document["head"]:
+            yield "no path leads from the seal to the head"
+        return
+    own = _hash(b"\x02", document["seal"])
+    root = _root(own, history["index"], vouching["seal"] - 1, history["path"])
+    if root != vouching["history"] or history["index"] != seal["seal"] - 1:
+        yield f"the path of seal {seal['seal']} does not lead to seal {vouching['seal']}"
+
+
+def _reference_problems(document: Any, entry: dict[str, Any], batch: dict[str, Any]) -> Iterator[str]:
+    wanted = {("rates", entry.get(f"{name}_rate_id")) for name in ("moer", "aer", "baseline")}
+    wanted |= {("facts", entry.get("baseline_fact_id")), ("facts", batch.get("fact_id"))}
+    for table, own in sorted((table, own) for table, own in wanted if own is not None):
+        values = document[table].get(own)
+        if values is None:
+            yield f"{own} of {table} is missing"
+            continue
+        text = json.dumps(list(values.values()), ensure_ascii=False, separators=(",", ":"))
+        if own.partition("_")[2] != hashlib.sha256(text.encode()).hexdigest()[:32]:
+            yield f"{own} is not the digest of its values"
+    if "placement" in entry and _hash(b"\x00", document["placement"] or "") != entry["placement"]:
+        yield "the placement is not the entry's"
+
+
+def _line(document: Any, entry: dict[str, Any], batch: dict[str, Any]) -> dict[str, str]:
+    """Put the fields of an export's line together from what was sealed."""
+    facts, rates = document["facts"], document["rates"]
+    fact, other = facts[batch["fact_id"]], facts.get(entry.get("baseline_fact_id"), {})
+    cells: dict[str, Any] = dict.fromkeys(REQUIRED) | entry
+    cells |= {name: batch[name] for name in _BATCH_CELLS if name in batch}
+    cells |= {f"engine_batch_{name}": batch.get(name) for name in ("uj", "gpu_uj", "cpu_uj", "dram_uj", "items")}
+    cells |= {"engine_batch_uj": batch.get("energy_uj"), "window": batch["window_at"]}
+    cells |= {name: fact[name] for name in ("pue", "embodied_kg", "life_h")}
+    for book in ("moer", "aer"):
+        rate = rates.get(entry.get(f"{book}_rate_id"), {})
+        cells |= {f"{book}_{name}": rate.get(source) for name, source in _RATE_CELLS}
+    cells["baseline_pue"] = other.get("pue")
+    cells["baseline_moer_g_per_kwh"] = rates.get(entry.get("baseline_rate_id"), {}).get("g_per_kwh")
+    cells["baseline_window"] = entry.get("baseline_window_at")
+    return {name: _cell(cells[name]) for name in REQUIRED}
+
+
+_BATCH_CELLS = (
+    *("clock", "started_at", "ended_at", "duration_s", "parts", "gpu_meter", "cpu_meter", "dram_meter", "quality"),
+)
+_RATE_CELLS = (
+    *(("g_per_kwh", "g_per_kwh"), ("window", "window_at"), ("step_s", "step_s"), ("raw", "raw")),
+    *(("raw_unit", "raw_unit"), ("estimated", "is_estimated"), ("issued_at", "issued_at")),
+)
+_DIGESTED_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?\+00:00", re.ASCII)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return ""
+    text = str(value)
+    if text in {"True", "False"}:
+        return text.lower()
+    found = _DIGESTED_TIME.fullmatch(text)
+    return text if found is None else f"{text[:19]}{found[1] or '.000000'}Z"
+
+
+def _main_proof(path: str, head: str | None, *, as_json: bool) -> int:
+    try:
+        with open(path, encoding="utf-8") as stream:
+            proof = check_proof(json.load(stream), head)
+    except (NotAProof, OSError, ValueError) as error:
+        print(f"{path}: {error}", file=sys.stderr)
+        return 2
+    if as_json:
+        print(json.dumps(asdict(proof) | {"is_proved": not proof.problems}, indent=2))
+    else:
+        for what in proof.problems:
+            print(f"{proof.entry_id}: {what}")
+        print(proof.summary())
+    return 1 if proof.problems else 0
+
+
+def _option(given: list[str], name: str) -> str | None:
+    """Take an option and its value out of the arguments; None where it is not there or has no value."""
+    if name not in given[:-1]:
+        return None
+    at = given.index(name)
+    value = given[at + 1]
+    del given[at : at + 2]
+    return value
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit status."""
-    given = sys.argv[1:] if arguments is None else arguments
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    head, proof = _option(given, "--head"), _option(given, "--proof")
+    if proof is not None and set(given) <= {"--json"}:
+        return _main_proof(proof, head, as_json="--json" in given)
     paths = [argument for argument in given if argument != "--json"]
-    if len(paths) != 1 or paths[0] in {"-h", "--help"}:
+    if len(paths) != 1 or paths[0] in {"-h", "--help"} or proof or head:
         print(__doc__)
         return 0 if paths[:1] in (["-h"], ["--help"]) else 2
     try:

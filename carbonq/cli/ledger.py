@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carbonq.cli import connect
+from carbonq.cli import connect, ledger_seals
 from carbonq.cli.output import AsJson, emit_json, say
 from carbonq.clock import ClockKind
 from carbonq.errors import InvalidRequest
@@ -100,15 +100,27 @@ def export_ledger(
 
 @app.command()
 def verify(
-    file: Annotated[str, typer.Argument(help="An exported CSV file; - is stdin.")], as_json: AsJson = False
+    file: Annotated[str | None, typer.Argument(help="An exported CSV file (.csv or .csv.gz); - is stdin.")] = None,
+    *,
+    db: Annotated[bool, typer.Option("--db", help="Check the database itself against its seals.")] = False,
+    head: Annotated[str | None, typer.Option(help="With --db: the hash of a seal that was filed elsewhere.")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """Recompute every line of an export and check every whole engine batch; needs no database.
+
+    With --db it checks the database: every line and seal against the chain, and then every line recomputed.
 
     Exit status 0: consistent. 1: some lines are wrong, each is named. 2: the file is no ledger export.
 
     Example: carbonq ledger verify ledger.csv
     """
     import io
+
+    if db == (file is not None) or (head is not None and not db):
+        raise InvalidRequest("name an exported file, or say --db (and with it --head HASH)", param="file")
+    if file is None:
+        ledger_seals.verify_database(head, as_json=as_json)
+        return
 
     from carbonq import verify as checker
 
@@ -200,3 +212,7 @@ def settle(as_json: AsJson = False) -> None:
         emit_json({"revisions": total})
     else:
         say(f"{total:,} entries settled" if total else "nothing to settle")
+
+
+app.command("seal")(ledger_seals.seal)
+app.command("proof")(ledger_seals.proof)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from sqlalchemy import ColumnElement, Table, select
 
 from carbonq import merkle
 from carbonq.booking import Fact
 from carbonq.model import Rate
-from carbonq.ratebook import digest
+from carbonq.ratebook import digest, digested
 from carbonq.store.database import Tx
 from carbonq.store.dialect import is_any_of, stored_text
 from carbonq.store.tables import engine_batches, entries, facts, placements, rates
@@ -52,6 +52,7 @@ class StoredEntry:
     content: str | None
     rate_ids: tuple[str, ...]
     fact_id: str | None
+    placement_id: str | None
 
 
 @dataclass(slots=True)
@@ -117,6 +118,7 @@ def _entry(key: PartKey, values: dict[str, Any], *, has_content: bool) -> Stored
         content if has_content else None,
         tuple(values[name] for name in ("moer_rate_id", "aer_rate_id", "baseline_rate_id") if name in values),
         values.get("baseline_fact_id"),
+        values.get("placement_id"),
     )
 
 
@@ -148,6 +150,47 @@ def within(tx: Tx, table: Table, where: Span | Sequence[str]) -> ColumnElement[b
     if not isinstance(where, Span):
         return is_any_of(tx, column, where)
     return column > where.after if where.last is None else (column > where.after) & (column <= where.last)
+
+
+def find(
+    tx: Tx, entry_id: str, *, revision: int | None = None, tenant: str | None = None
+) -> tuple[PartKey, StoredPart, StoredEntry] | None:
+    """Return one entry, by default its newest revision, with its engine batch and what is hashed of both.
+
+    With ``tenant``, an entry of another tenant is not found.
+    """
+    terms = [entries.c.entry_id == entry_id]
+    if tenant is not None:
+        terms.append(entries.c.tenant == tenant)
+    if revision is not None:
+        terms.append(entries.c.revision == revision)
+    columns = (entries.c.engine_batch_id, entries.c.part, entries.c.revision)
+    row = tx.execute(select(*columns).where(*terms).order_by(entries.c.revision.desc()).limit(1)).one_or_none()
+    if row is None:
+        return None
+    key = (row.engine_batch_id, row.part)
+    part = stored(tx, [row.engine_batch_id], revisions=[row.revision], has_content=True)[key]
+    wanted = f"{entry_id}#{row.revision}"
+    return key, part, next(one for one in part.entries if one.key == wanted)
+
+
+def placement(tx: Tx, placement_id: str) -> str | None:
+    """Return the text of a placement whose hash entries carry; None where it is not stored."""
+    names = [stored_text(tx, placements.c[name]) for name in _PLACEMENT_NAMES]
+    row = tx.execute(select(*names).where(placements.c.placement_id == placement_id)).one_or_none()
+    return None if row is None else merkle.content("placements", _known(_PLACEMENT_NAMES, row))
+
+
+def values(tx: Tx, prefix: Literal["rate", "fact"], ids: Iterable[str]) -> dict[str, dict[str, str | None]]:
+    """Return the values of rates or facts by id and name, as text in the order in which they are digested."""
+    table, names = (rates, _RATE_NAMES) if prefix == "rate" else (facts, _FACT_NAMES)
+    columns = [stored_text(tx, table.c[name]) for name in names]
+    key = table.c[f"{prefix}_id"]
+    found: dict[str, dict[str, str | None]] = {}
+    for own, *row in tx.execute(select(key, *columns).where(key.in_(sorted(set(ids))))):
+        typed = (_typed(name, value) for name, value in zip(names, row, strict=True))
+        found[own] = {name: digested(value) for name, value in zip(names, typed, strict=True)}
+    return found
 
 
 def digests(tx: Tx, *, rate_ids: Iterable[str], fact_ids: Iterable[str]) -> dict[str, str]:
