@@ -16,7 +16,7 @@ from carbonq.clock import GridClock
 from carbonq.config import RegionSettings, Settings
 from carbonq.engines.protocol import Engine
 from carbonq.errors import ConfigError, NotFound
-from carbonq.meters.protocol import Meter
+from carbonq.meters.protocol import Component, Meter
 from carbonq.model import Maintenance, Model, Region
 from carbonq.plan.treatment import TreatmentRules
 from carbonq.services import installation, setup
@@ -280,7 +280,19 @@ def make_meters(
     settings: Settings, region: str, *, pids: Callable[[], Sequence[int]], may_use_rapl: bool
 ) -> list[Meter]:
     """Return the meters of a region's worker on this host."""
-    from carbonq.meters.discover import discover
+    from carbonq.meters.discover import Wanted, discover
 
     values = settings.regions[region]
-    return discover(gpus=values.gpus, watts_per_core=values.watts_per_core, pids=pids, may_use_rapl=may_use_rapl)
+    wanted: dict[Component, Wanted] = {}
+    for component in Component:
+        asked = getattr(values.meters, component.value)
+        plain = {name: getattr(asked, name) for name in type(asked).model_fields}
+        plain["headers"] = {name: secret.get_secret_value() for name, secret in asked.headers.items()}
+        wanted[component] = Wanted(**plain)
+    return discover(
+        gpus=values.gpus,
+        watts_per_core=values.watts_per_core,
+        pids=pids,
+        may_use_rapl=may_use_rapl,
+        wanted=wanted,
+    )

@@ -7,6 +7,7 @@ from typing import Literal
 
 from pydantic import AwareDatetime, Field, model_validator
 
+from carbonq.config.meters import MetersSettings
 from carbonq.config.strict import Strict
 
 
@@ -52,4 +53,5 @@ class RegionSettings(Strict):
     )
     watts_per_core: float | None = Field(None, gt=0, description="W per busy core for the CPU-time estimate.")
     gpus: tuple[str, ...] = Field((), description="GPU indices or UUIDs its worker uses; empty: all it sees.")
+    meters: MetersSettings = Field(default_factory=MetersSettings, description="How its worker meters energy.")
     threads: int | None = Field(None, ge=1, description="CPU threads of an engine; unset: the host's cores / regions.")

@@ -19,6 +19,7 @@ from pydantic import BaseModel, SecretStr
 
 from carbonq.config import tree
 from carbonq.config.grid import HttpSettings
+from carbonq.config.meters import CpuMeterSettings, DramMeterSettings, GpuMeterSettings, MetersSettings
 from carbonq.config.regions import RegionSettings
 from carbonq.config.settings import Settings
 from carbonq.config.tree import Place
@@ -32,10 +33,15 @@ class Scope(StrEnum):
     HOST = "this host"
 
 
+#: A worker's meters are its host's.
+_METERS = (MetersSettings, GpuMeterSettings, CpuMeterSettings, DramMeterSettings)
+
 #: Settings of a host by class; secrets are of a host, too.
 _HOST: Mapping[type[BaseModel], frozenset[str]] = {
     # An address or its parameters may hold a key, and nobody can tell.
     HttpSettings: frozenset({"url", "forecast_url", "params", "headers"}),
+    **{kind: frozenset(kind.model_fields) for kind in _METERS},
+    RegionSettings: frozenset({"meters"}),
     Settings: frozenset(
         {
             "accounts",

@@ -28,6 +28,7 @@ class MeterKind(StrEnum):
 
     NVML_COUNTER = "nvml_counter"
     NVML_POWER = "nvml_power"
+    AMDSMI = "amdsmi"
     DCGM = "dcgm"
     RAPL = "rapl"
     CPU_TIME = "cpu_time"
