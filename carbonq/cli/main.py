@@ -24,6 +24,7 @@ from carbonq.cli import (
     jobs,
     keys,
     ledger,
+    measured,
     models,
     plan,
     quote,
@@ -70,6 +71,7 @@ app.command("up")(up.up)
 app.add_typer(submit.app, name="submit")
 app.command("quote")(quote.quote)
 app.add_typer(jobs.app, name="jobs")
+measured.add_to(plan.app)
 app.add_typer(plan.app, name="plan")
 app.add_typer(forecast.app, name="forecast")
 app.add_typer(regions.app, name="regions")

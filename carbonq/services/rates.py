@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 from carbonq.model import Rate, Region
@@ -61,20 +61,20 @@ class RateCache:
                 outside.setdefault(window_at, set()).add(self._zones[region])
         known: list[Rate] = []
         with db.read() as tx:
-            for span, zones in [(around, everywhere), *_runs(outside)]:
+            for span, zones in [(around, everywhere), *runs(outside)]:
                 known += rates.observed(tx, zones, span)
                 known += rates.foretold(tx, zones, span, now=now)
             standings = sources.standings(tx, everywhere, now=now, max_stale_s=self._max_stale_s)
         self._book = RateBook.of(self._zones, known, now=now, settle_after_s=self._settle_after_s, standings=standings)
 
 
-def _runs(windows: dict[datetime, set[str]]) -> list[tuple[rates.Span, set[str]]]:
-    """Join neighbouring windows, so that a burst of baselines costs few queries."""
-    runs: list[tuple[rates.Span, set[str]]] = []
+def runs(windows: Mapping[datetime, set[str]]) -> list[tuple[rates.Span, set[str]]]:
+    """Join neighbouring windows with the zones wanted there, so that many windows cost few queries."""
+    made: list[tuple[rates.Span, set[str]]] = []
     for window_at in sorted(windows):
-        if runs and window_at - runs[-1][0].end <= WINDOW * 12:
-            span, zones = runs[-1]
-            runs[-1] = (rates.Span(span.start, window_at + WINDOW), zones | windows[window_at])
+        if made and window_at - made[-1][0].end <= WINDOW * 12:
+            span, zones = made[-1]
+            made[-1] = (rates.Span(span.start, window_at + WINDOW), zones | windows[window_at])
         else:
-            runs.append((rates.Span(window_at, window_at + WINDOW), set(windows[window_at])))
-    return runs
+            made.append((rates.Span(window_at, window_at + WINDOW), set(windows[window_at])))
+    return made

@@ -6,10 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
-from sqlalchemy import ColumnElement, Text, bindparam, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Text, bindparam, case, func, insert, or_, select, update
 
-from carbonq.model import ChunkState
+from carbonq.model import ChunkState, Treatment
 from carbonq.store.database import Tx
 from carbonq.store.dialect import is_any_of, machine_now, skip_locked
 from carbonq.store.tables import chunks, placements
@@ -60,16 +61,24 @@ def urgent(tx: Tx, now: datetime, *, limit: int) -> list[Due]:
 
 
 def due(tx: Tx, region: str, now: datetime, *, limit: int) -> list[Due]:
-    """Return and lock chunks placed in ``region`` whose window has come, the most pressing first."""
+    """Return and lock chunks placed in ``region`` whose window has come, the most pressing first.
+
+    Before them come those that run at once (observed or held out), in the order in which they were released.
+    """
     placed = (chunks.c.state == ChunkState.PLACED.value) & (chunks.c.region == region) & (chunks.c.window_at <= now)
-    return _due(tx, now, placed, limit)
+    is_at_once = chunks.c.treatment.in_((Treatment.OBSERVED.value, Treatment.HELD_OUT.value))
+    # A chunk without a treatment is from before there was one.
+    order = (case((is_at_once, 0), else_=1), case((is_at_once, chunks.c.release_at)))
+    return _due(tx, now, placed, limit, order)
 
 
 def _latest_start() -> ColumnElement[datetime]:
     return func.coalesce(chunks.c.latest_start_at, chunks.c.deadline_at)
 
 
-def _due(tx: Tx, now: datetime, which: ColumnElement[bool], limit: int) -> list[Due]:
+def _due(
+    tx: Tx, now: datetime, which: ColumnElement[bool], limit: int, first: Sequence[ColumnElement[Any]] = ()
+) -> list[Due]:
     columns = (
         chunks.c.chunk_id,
         chunks.c.model,
@@ -84,7 +93,7 @@ def _due(tx: Tx, now: datetime, which: ColumnElement[bool], limit: int) -> list[
         select(*columns)
         .where(chunks.c.state.in_(_OPEN), chunks.c.dispatched_at.is_(None), which)
         .where(or_(chunks.c.not_before.is_(None), chunks.c.not_before <= machine_now(tx)))
-        .order_by(_latest_start(), chunks.c.window_at, chunks.c.chunk_id)
+        .order_by(*first, _latest_start(), chunks.c.window_at, chunks.c.chunk_id)
         .limit(limit)
         .with_for_update(skip_locked=skip_locked(tx))
     )
