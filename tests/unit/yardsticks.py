@@ -42,7 +42,7 @@ class Case:
         for shape, length in enumerate(self.length):
             may = np.isfinite(self.cost[shape])
             may[:, max(0, windows - int(length) + 1) :] = False
-            for step in range(int(length)):
+            for step in range(min(int(length), windows)):
                 may[:, : windows - step] &= self.slots[:, step:] > 0
             found.append(np.nonzero(may))
         return found

@@ -1,0 +1,431 @@
+"""Place chunks that hold their slot for several windows on end: engines that cannot stop. Pure arrays.
+
+Chunks alike in cost, length and choice of starts are one class. Prices for slots (``prices.py``) give a lower bound and
+a fractional plan, ``rounding.py`` makes whole starts of it. Deadlines come first: what found no room is given some by
+moving others, and if any would still be late, a plan by deadline alone is made too and the one with fewer late is
+taken. What cannot be in time starts as early as it can, the most pressing first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from carbonq.plan.demand import BoolArray, Demand, FloatArray, IntArray
+from carbonq.plan.lanes import EPSILON_S
+from carbonq.plan.policy import OVERRUN_SHARE
+from carbonq.plan.prices import STEPS, TEMPERATURES, Classes, Prices, startable
+from carbonq.plan.rounding import Board, fill, improve, make_room, sweep, trade
+from carbonq.units import WINDOW_S
+
+#: Shapes (costs x length) told apart; beyond, alike ones are merged at their lower costs.
+MOST_SHAPES = 64
+
+#: Parts of a window by which lengths are told apart.
+_PARTS = 4
+
+#: Breaking a carbon cap costs as much as this many of the dearest chunks.
+_CAP_PENALTY = 10
+
+#: A cost is above a cap from this many times the cap on: rounding is not.
+_ABOVE = 1 + 1e-9
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """Where chunks start, by row of the demand: region row and window column, -1 where they have no room at all.
+
+    ``late`` chunks start after their latest start (or not at all). ``cost`` is each chunk's (NaN without a place),
+    ``objective`` their sum and ``bound`` a proven lower bound on it for any plan with no more chunks late, without a
+    place or above their cap. ``held[region, window]`` counts the slots they hold.
+    """
+
+    region: IntArray
+    window: IntArray
+    late: BoolArray
+    cost: FloatArray
+    objective: float
+    bound: float
+    held: IntArray
+
+
+def cells_held(duration_s: FloatArray, left_s: float) -> tuple[IntArray, IntArray]:
+    """Return how many windows chunks hold a slot in: started in the running window, and in any later one.
+
+    ``left_s`` seconds of the running window are left. As in ``lanes.Lanes.span``: the last fifth of a window may spill
+    into the next one.
+    """
+
+    def cells(room_s: float, first_s: float) -> IntArray:
+        more = np.ceil((duration_s - first_s) / WINDOW_S - OVERRUN_SHARE - EPSILON_S)
+        return np.where(duration_s <= room_s + EPSILON_S, 1, 1 + np.maximum(1, more)).astype(np.int64)
+
+    return cells(min(WINDOW_S, left_s + OVERRUN_SHARE * WINDOW_S), left_s), cells(WINDOW_S, WINDOW_S)
+
+
+class Integral:
+    """Mean of rates by ``[..., window]`` over any stretch of time; beyond the horizon the last window goes on."""
+
+    def __init__(self, values: FloatArray, starts_s: FloatArray, left_s: float) -> None:
+        """Take values of windows that start at ``starts_s``; ``left_s`` of the first are left."""
+        self.values, self.starts_s, self.left_s = values, starts_s, left_s
+        length = np.full(len(starts_s), float(WINDOW_S))
+        length[0] = left_s
+        self.sums = np.zeros_like(values)
+        np.cumsum((values * length)[..., :-1], axis=-1, out=self.sums[..., 1:])
+
+    def only(self, row: int) -> Integral:
+        """Return that of one row of the first axis."""
+        one = object.__new__(Integral)
+        one.values, one.sums, one.starts_s, one.left_s = self.values[row], self.sums[row], self.starts_s, self.left_s
+        return one
+
+    def ends(self, end_s: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Return the windows in which times lie, and the seconds since their starts."""
+        at = np.maximum(np.searchsorted(self.starts_s, end_s, side="right") - 1, 0)
+        return at, end_s - self.starts_s[at]
+
+    def means(self, duration_s: float) -> FloatArray:
+        """Return the mean over ``duration_s`` from each window's start on."""
+        if duration_s <= 0:
+            return self.values
+        at, more = self.ends(self.starts_s + duration_s)
+        made: FloatArray = (self.sums[..., at] + self.values[..., at] * more - self.sums) / duration_s
+        return made
+
+    def means_at(self, rows: tuple[IntArray, ...], window: IntArray, duration_s: FloatArray) -> FloatArray:
+        """Return the means of single chunks: ``rows`` index all axes but the last."""
+        at, more = self.ends(self.starts_s[window] + duration_s)
+        whole = self.sums[(*rows, at)] + self.values[(*rows, at)] * more - self.sums[(*rows, window)]
+        here = self.values[(*rows, window)]
+        made: FloatArray = np.where(duration_s > 0, whole / np.maximum(duration_s, EPSILON_S), here)
+        return made
+
+
+def place(
+    demand: Demand,
+    grams: FloatArray,
+    slots: IntArray,
+    *,
+    starts_s: FloatArray,
+    left_s: float,
+    margin: float = 0.0,
+    near: Sequence[int] = (),
+) -> Placed:
+    """Place chunks so that as many as can be are in time, at the least cost that could be found for that.
+
+    ``grams[kind, region, window]`` is what a chunk of the kind costs if it runs wholly in that window; inf in all
+    windows of a region where the kind may not run. ``slots`` are by [region, window], ``starts_s`` when each window can
+    first be used, in seconds from now, ``left_s`` what is left of the running one. A chunk at ``demand.current`` stays
+    unless leaving gains more than ``margin`` of its cost. Where only time counts, because nothing costs anything or
+    because it is late, a chunk goes to the earliest window and there to the region with the lowest rank in ``near``.
+
+    Raises ValueError where the shapes do not fit together.
+    """
+    if grams.shape != (len(demand.kinds), *slots.shape) or len(starts_s) != slots.shape[1]:
+        raise ValueError("grams must be by [kind, region, window] and slots and starts by the same regions and windows")
+    rank = np.asarray(near, dtype=np.int64) if len(near) else np.arange(len(slots))
+    return _Contiguous(demand, grams, np.maximum(slots, 0), (starts_s, left_s), (margin, rank)).place()
+
+
+class _Contiguous:
+    def __init__(
+        self,
+        demand: Demand,
+        grams: FloatArray,
+        slots: IntArray,
+        time: tuple[FloatArray, float],
+        rules: tuple[float, IntArray],
+    ) -> None:
+        (starts_s, left_s), (self.margin, near) = time, rules
+        self.demand, self.slots, self.near = demand, slots, near / max(1, len(near))
+        self.regions, self.windows = slots.shape
+        self.allowed: BoolArray = np.isfinite(grams).min(axis=2)
+        self.integral = Integral(np.where(self.allowed[..., None], grams, 0.0), starts_s, left_s)
+        self.caps = np.array([kind.max_g for kind in demand.kinds], dtype=np.float64)
+        self.penalty = _CAP_PENALTY * float(self.integral.values.max(initial=0.0))
+        self.held_now, self.held_later = cells_held(demand.duration_s, left_s)
+        release = np.maximum(demand.release_s, 0.0)
+        self.first = np.searchsorted(starts_s, release - EPSILON_S).astype(np.int64)
+        self.last = np.searchsorted(starts_s, demand.latest_s + EPSILON_S, side="right").astype(np.int64) - 1
+        # Few chunks need no exact prices: moving them one by one does as well.
+        self.effort = min(1.0, 0.5 + len(demand) / 160)
+        self._shape()
+        self._classify()
+
+    def _shape(self) -> None:
+        """Sort chunks into shapes: of each the costs of its shortest and longest chunk, whichever is lower.
+
+        Between two borders of windows the mean over a stretch changes in one direction with its length, so that no
+        chunk of the shape costs less.
+        """
+        duration, kind = self.demand.duration_s, self.demand.kind
+        for parts in (_PARTS, 1):
+            part = np.floor(duration * parts / WINDOW_S).astype(np.int64)
+            of, members = rows_of(kind, part, self.held_now, self.held_later)
+            if len(members) <= MOST_SHAPES:
+                break
+        merged = self._merge(members)
+        order = np.argsort(of, kind="stable")
+        begin = np.searchsorted(of[order], np.arange(len(members)))
+        shortest = np.minimum.reduceat(duration[order], begin) if len(members) else duration
+        longest = np.maximum.reduceat(duration[order], begin) if len(members) else duration
+        shapes = int(merged.max(initial=-1)) + 1
+        cost = np.full((shapes, self.regions, self.windows), np.inf)
+        ends = np.tile(np.arange(self.windows), (shapes, 1))
+        for one, shape, row in zip(range(len(members)), merged.tolist(), members.tolist(), strict=True):
+            k = int(kind[row])
+            integral = self.integral.only(k)
+            low = np.minimum(integral.means(float(shortest[one])), integral.means(float(longest[one])))
+            border = float(self.integral.starts_s[1] if self.windows > 1 else 0.0)
+            border += math.floor((longest[one] - border) / WINDOW_S) * WINDOW_S
+            if shortest[one] < border < longest[one]:
+                # Started in the running window, of which only a part is left, borders lie elsewhere.
+                low[:, 0] = np.minimum(low[:, 0], integral.means(border)[:, 0])
+            low = low + np.where(low > self.caps[k] * _ABOVE, self.penalty, 0.0)
+            rows = self.allowed[k]
+            cost[shape, rows] = np.minimum(cost[shape, rows], low[rows])
+            ends[shape] = np.arange(self.windows) + self.held_later[row]
+            ends[shape, 0] = self.held_now[row]
+        self.shape, self.ends, self.cost = merged[of], ends, startable(cost, ends, self.slots)
+        self.can_start: BoolArray = np.isfinite(self.cost).max(axis=(1, 2), initial=False)
+
+    def _merge(self, members: IntArray) -> IntArray:
+        """Number shapes anew, so that those of one length and the same regions share a number if near in cost."""
+        if len(members) <= MOST_SHAPES:
+            return np.arange(len(members))
+        kind = self.demand.kind[members]
+        level = np.maximum(self.integral.values.mean(axis=(1, 2)), 1e-12)[kind]
+        spread = float(np.log(level.max() / level.min()))
+        for bands in (MOST_SHAPES, MOST_SHAPES // 4, 4, 1):
+            band = np.floor(np.log(level / level.min()) / max(spread, 1e-9) * bands).astype(np.int64)
+            alike = (self.held_now[members], self.held_later[members], *self.allowed[kind].T.astype(np.int64))
+            merged, kept = rows_of(np.minimum(band, bands - 1), *alike)
+            if len(kept) <= MOST_SHAPES:
+                break
+        return merged
+
+    def _classify(self) -> None:
+        """Sort chunks into classes; ``hopeless`` ones have no start in time even if they were alone."""
+        self.hopeless = self.last < self.first
+        any_start = np.zeros((len(self.cost), self.windows + 1), dtype=np.int64)
+        np.cumsum(np.isfinite(self.cost).any(axis=1), axis=1, out=any_start[:, 1:])
+        first, last = np.minimum(self.first, self.windows - 1), np.maximum(self.last, 0)
+        self.hopeless |= (any_start[self.shape, last + 1] - any_start[self.shape, first]) <= 0
+        self.rows = np.flatnonzero(~self.hopeless)
+        self.of, members = rows_of(self.shape[self.rows], self.first[self.rows], self.last[self.rows])
+        chosen = self.rows[members]
+        count = np.bincount(self.of, minlength=len(members)).astype(np.int64)
+        self.classes = Classes(self.cost, self.ends, self.shape[chosen], self.first[chosen], self.last[chosen], count)
+
+    @cached_property
+    def _early(self) -> FloatArray:
+        """Prices that make the earliest start the cheapest, in the nearest region."""
+        return np.where(np.isfinite(self.cost), np.arange(self.windows) + self.near[:, None], np.inf)
+
+    def place(self) -> Placed:
+        n = len(self.demand)
+        self.region, self.window = np.full(n, -1, dtype=np.int64), np.full(n, -1, dtype=np.int64)
+        prices = Prices(self.classes, self.slots)
+        free = self.slots
+        if len(self.rows):
+            is_free = not self.integral.values.any()
+            starts = (
+                np.zeros_like(self.cost)
+                if is_free
+                else prices.solve(steps=tuple(round(self.effort * steps) for steps in STEPS))
+            )
+            stays = self._stay(prices)
+            board = self._around(prices, starts, stays)
+            if board.rest.any() and stays.any():
+                # Those that stay may be in the way.
+                other = self._around(prices, starts, np.zeros_like(stays))
+                if other.rest.sum() < board.rest.sum():
+                    board = other
+            self._members(board)
+            free = board.free
+        late = self.window < 0
+        return self._result(prices, late, self._late(free))
+
+    def _around(self, prices: Prices, starts: FloatArray, stays: BoolArray) -> Board:
+        """Round a fractional plan to whole starts, around chunks that stay where they are."""
+        board = Board.empty(self.classes, self.slots)
+        if stays.any():
+            rows = np.flatnonzero(stays[self.rows])
+            columns = (self.of[rows], *self.demand.current[self.rows[rows]].T)
+            group, members = rows_of(*columns)
+            chunks = np.bincount(group).tolist()
+            for start, count in zip(zip(*(c[members].tolist() for c in columns), strict=True), chunks, strict=True):
+                board.put(start, count)
+                board.fixed[start] = count
+            left = board.rest > 0
+            if left.any() and starts.any():
+                others = Prices(self.classes.only(left, board.rest[left]), board.free, prices.cell.copy())
+                starts = others.solve(TEMPERATURES[-2:], STEPS[-2:])
+        return self._round(prices, starts, board)
+
+    def _round(self, prices: Prices, starts: FloatArray, board: Board) -> Board:
+        price, least, tolerance = prices.reduced(), prices.least(), 1e-3 * prices.scale
+        empty = board.copy()
+        if starts.any():
+            sweep(board, starts)
+            fill(board, price)
+            for _ in range(2):
+                board = improve(board, price, least, tolerance)
+            if board.rest.any():
+                make_room(board, price)
+        if board.rest.any():
+            # By deadline alone, and the shortest first, each as early as can be.
+            length = (self.ends[:, -1] - self.windows + 1)[self.classes.shape]
+            for keys in ((length, self.classes.last), (self.classes.last, length)):
+                early = empty.copy()
+                fill(early, self._early, np.lexsort(keys))
+                make_room(early, self._early)
+                early = trade(early, self._early)
+                if early.rest.sum() < board.rest.sum():
+                    board = improve(early, price, least, tolerance)
+        return board
+
+    def _stay(self, prices: Prices) -> BoolArray:
+        """Say which chunks stay where they are: leaving does not gain more than the margin, and there are slots."""
+        stays = np.zeros(len(self.window), dtype=np.bool_)
+        current = self.demand.current
+        row, window = current[self.rows].T
+        may = (window >= np.maximum(self.first[self.rows], 0)) & (window <= self.last[self.rows])
+        may &= (row >= 0) & (row < self.regions)
+        rows, of = self.rows[may], self.of[may]
+        here = (self.shape[rows], row[may], window[may])
+        gain = prices.reduced()[here] - self.margin * self.cost[here] - prices.least()[of]
+        is_kept = gain <= 1e-9 * prices.scale
+        rows, gain = rows[is_kept], gain[is_kept]
+        group, members = rows_of(self.shape[rows], *current[rows].T)
+        order = np.lexsort((gain, group))
+        begin = np.searchsorted(group[order], np.arange(len(members) + 1))
+        free = self.slots.copy()
+        for one in np.argsort(gain[order[begin[:-1]]], kind="stable").tolist():
+            chosen = rows[order[begin[one] : begin[one + 1]]]
+            r, t = current[chosen[0]]
+            held = free[r, t : self.ends[self.shape[chosen[0]], t]]
+            chosen = chosen[: max(0, int(held.min()))]
+            held -= len(chosen)
+            stays[chosen] = True
+        return stays
+
+    def _members(self, board: Board) -> None:
+        """Give the starts of each class to its chunks: the tightest are in time, the dearest get the cleanest."""
+        k, row, window, chunks = board.columns()
+        cost = self.cost[self.classes.shape[k], row, window]
+        order = np.lexsort((row, window, cost, k))
+        k, row, window = (np.repeat(column[order], chunks[order]) for column in (k, row, window))
+        todo = np.flatnonzero(self.window[self.rows] < 0)
+        todo = todo[np.lexsort((todo, self.demand.latest_s[self.rows[todo]], self.of[todo]))]
+        rank = np.arange(len(todo)) - np.searchsorted(self.of[todo], self.of[todo])
+        todo = todo[rank < np.bincount(k, minlength=len(self.classes.count))[self.of[todo]]]
+        # Who is already at one of the starts takes it.
+        now = self.demand.current[self.rows[todo]]
+        at, slot = _matches((self.of[todo], now[:, 0], now[:, 1]), (k, row, window))
+        chosen = self.rows[todo[at]]
+        self.region[chosen], self.window[chosen] = row[slot], window[slot]
+        todo = np.delete(todo, at)
+        k, row, window = (np.delete(column, slot) for column in (k, row, window))
+        weight = self.integral.values.mean(axis=(1, 2))[self.demand.kind[self.rows[todo]]]
+        todo = todo[np.lexsort((todo, -weight, self.of[todo]))]
+        chosen = self.rows[todo]
+        self.region[chosen], self.window[chosen] = row, window
+
+    def _late(self, free: IntArray) -> IntArray:
+        """Start what is not in time as early as there is room, the earliest latest start first; return what is free."""
+        todo = np.flatnonzero(self.window < 0)
+        todo = todo[(self.first[todo] < self.windows) & self.can_start[self.shape[todo]]]
+        if not len(todo):
+            return free
+        of, members = rows_of(self.shape[todo], self.first[todo], self.last[todo])
+        chosen = todo[members]
+        count = np.bincount(of, minlength=len(members)).astype(np.int64)
+        last = np.full(len(members), self.windows - 1)
+        classes = Classes(self.cost, self.ends, self.shape[chosen], self.first[chosen], last, count)
+        board = Board.empty(classes, free)
+        fill(board, self._early, np.lexsort((self.first[chosen], self.last[chosen])))
+        k, row, window, chunks = board.columns()
+        order = np.lexsort((row, window, k))
+        k, row, window = (np.repeat(column[order], chunks[order]) for column in (k, row, window))
+        of_order = np.lexsort((todo, self.demand.latest_s[todo], of))
+        rank = np.arange(len(todo)) - np.searchsorted(of[of_order], of[of_order])
+        got = todo[of_order[rank < np.bincount(k, minlength=len(members))[of[of_order]]]]
+        self.region[got], self.window[got] = row, window
+        return board.free
+
+    def _result(self, prices: Prices, late: BoolArray, free: IntArray) -> Placed:
+        placed = self.window >= 0
+        cost = np.full(len(late), np.nan)
+        kind = self.demand.kind[placed]
+        where = (kind, self.region[placed])
+        cost[placed] = self.integral.means_at(where, self.window[placed], self.demand.duration_s[placed])
+        objective = float(cost[placed].sum())
+        over = int((cost[placed] > self.caps[kind] * (1 + 1e-9)).sum())
+        bound = self._bound(prices, late, placed) - self.penalty * over
+        bound = min(max(0.0, bound), objective)
+        return Placed(self.region, self.window, late, cost, objective, bound, self.slots - free)
+
+    def _bound(self, prices: Prices, late: BoolArray, placed: BoolArray) -> float:
+        """Return what no plan with as few late and as few without a place can cost less than.
+
+        Any plan's chunks cost at least their least reduced cost, less what the slots are worth; those late the least
+        without a deadline, those without a place nothing. The plan may choose which: so the largest differences count.
+        """
+        anywhere = np.full(len(self.window), np.inf)
+        chosen = np.flatnonzero((self.first < self.windows) & self.can_start[self.shape])
+        least = np.zeros(len(self.window))
+        least[self.rows] = prices.least()[self.of] if len(self.rows) else 0.0
+        if late.any() and len(chosen):
+            of, members = rows_of(self.shape[chosen], self.first[chosen])
+            rows = chosen[members]
+            last = np.full(len(rows), self.windows - 1)
+            count = np.ones(len(rows), dtype=np.int64)
+            relaxed = Classes(self.cost, self.ends, self.shape[rows], self.first[rows], last, count)
+            anywhere[chosen] = Prices(relaxed, self.slots, prices.cell).least()[of]
+        value = np.where(self.hopeless, anywhere, least)
+        total = float(value[np.isfinite(value)].sum()) - float((prices.cell * self.slots).sum())
+        # All of those late save up to this much, and those without a place the rest of their cost too.
+        saved = np.where(self.hopeless, 0.0, least - np.minimum(anywhere, least))
+        total -= _largest(saved, int((late & ~self.hopeless).sum()))
+        value = np.where(self.hopeless, anywhere, np.minimum(anywhere, least))
+        return total - _largest(np.where(np.isfinite(value), value, 0.0), int((~placed & np.isfinite(value)).sum()))
+
+
+def _largest(values: FloatArray, count: int) -> float:
+    """Return the sum of the ``count`` largest values."""
+    return float(np.sort(values)[len(values) - count :].sum()) if count else 0.0
+
+
+def rows_of(*columns: IntArray) -> tuple[IntArray, IntArray]:
+    """Number the distinct rows of some columns; return each row's number and one row of each number."""
+    if not len(columns[0]):
+        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    key = np.zeros(len(columns[0]), dtype=np.int64)
+    for column in columns:
+        low = int(column.min())
+        width = int(column.max()) - low + 1
+        if int(key.max()) >= 2**62 // width:
+            key = np.unique(key, return_inverse=True)[1].astype(np.int64)
+        key = key * width + (column - low)
+    _, members, of = np.unique(key, return_index=True, return_inverse=True)
+    return of.astype(np.int64), members.astype(np.int64)
+
+
+def _matches(mine: tuple[IntArray, ...], theirs: tuple[IntArray, ...]) -> tuple[IntArray, IntArray]:
+    """Pair equal rows of two tables, each row at most once; return the positions in both."""
+    size = len(mine[0])
+    key, _ = rows_of(*(np.concatenate(pair) for pair in zip(mine, theirs, strict=True)))
+    ranked: list[IntArray] = []
+    for part in (key[:size], key[size:]):
+        order = np.argsort(part, kind="stable")
+        rank = np.empty(len(part), dtype=np.int64)
+        rank[order] = np.arange(len(part)) - np.searchsorted(part[order], part[order])
+        ranked.append(part * (len(key) + 1) + rank)
+    _, here, there = np.intersect1d(*ranked, assume_unique=True, return_indices=True)
+    return here, there
