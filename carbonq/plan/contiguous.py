@@ -297,6 +297,7 @@ class _Contiguous:
         row, window = current[self.rows].T
         may = (window >= np.maximum(self.first[self.rows], 0)) & (window <= self.last[self.rows])
         may &= (row >= 0) & (row < self.regions)
+        may[may] = np.isfinite(self.cost[self.shape[self.rows[may]], row[may], window[may]])
         rows, of = self.rows[may], self.of[may]
         here = (self.shape[rows], row[may], window[may])
         gain = prices.reduced()[here] - self.margin * self.cost[here] - prices.least()[of]
