@@ -19,7 +19,7 @@ from carbonq.config import Settings
 from carbonq.errors import InvalidRequest
 from carbonq.liveness import SignOfLife, worker_name
 from carbonq.meters.hub import Hub
-from carbonq.meters.protocol import Component, MeterKind
+from carbonq.meters.protocol import Component, Meter, MeterKind
 from carbonq.services import blob_place, installation
 from carbonq.services.rates import RateCache
 from carbonq.services.site import Limits, Site
@@ -148,12 +148,15 @@ class Metering:
 
     def _give_rapl_up(self, hub: Hub) -> None:
         logger.warning("another worker runs on this host: CPU energy is estimated from now on, RAPL would count both")
+        given_up = {meter.component for meter in self._meters if meter.kind is MeterKind.RAPL}
+        instead: dict[Component, Meter] = {}
         for meter in self._make(may_use_rapl=False):
-            if meter.component is Component.CPU:
-                hub.exchange(Component.CPU, meter)
+            if meter.component in given_up:
+                instead[meter.component] = meter
             else:
                 meter.close()
-        hub.exchange(Component.DRAM, None)
+        for component in sorted(given_up):
+            hub.exchange(component, instead.get(component))
 
     def close(self) -> None:
         """Leave the host to others; the hub closes its meters."""

@@ -106,8 +106,9 @@ class DcgmMeter:
         shown = self._parse(fetch.text(self._url, self._headers))
         with self._lock:
             known = self._last_mj or shown
-            if set(shown) < set(known):
-                raise Unanswered(f"{fetch.shown_address(self._url)} shows {', '.join(set(known) - set(shown))} no more")
+            gone = sorted(set(known) - set(shown))
+            if gone:
+                raise Unanswered(f"{fetch.shown_address(self._url)} shows {', '.join(gone)} no more")
             for uuid, last_mj in known.items():
                 now_mj = shown[uuid]
                 is_reset = now_mj < last_mj

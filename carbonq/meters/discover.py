@@ -21,7 +21,7 @@ from carbonq.meters.cpu_time import CpuTimeMeter, Watts, watts_of_this_cpu
 from carbonq.meters.dcgm import DcgmMeter
 from carbonq.meters.external import ExternalMeter, Place
 from carbonq.meters.nvml import NvmlMeter
-from carbonq.meters.protocol import Component, Meter
+from carbonq.meters.protocol import Component, Meter, MeterKind
 from carbonq.meters.rated import RatedMeter
 
 logger = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ def discover(
     try:
         whole = [component for component, one in asked.items() if one.by == "external" and one.is_whole_host]
         for component in whole[:1] or Component:
-            is_estimated = any(one.component is Component.CPU and not isinstance(one, rapl.RaplMeter) for one in meters)
+            is_estimated = any(one.component is Component.CPU and one.kind is not MeterKind.RAPL for one in meters)
             if component is Component.DRAM and asked[component].by == "auto" and is_estimated:
                 continue  # the estimate's watts include memory, and a meter of the CPU may
             meters += _calibrated(_SOURCES[asked[component].by](host, component, asked[component]), asked[component])

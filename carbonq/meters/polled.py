@@ -67,5 +67,8 @@ class Polled:
                 if not self._error:
                     logger.warning("a meter does not answer: %s", error)
                 self._error = str(error)
+            except Exception as error:  # a process loop: the next look may go well
+                logger.exception("a meter cannot be looked at")
+                self._error = repr(error)
             else:
                 self._answered, self._error = time.monotonic(), ""
