@@ -143,6 +143,10 @@ class Client:
         """Return the job's chunks with their placements and the reasons for them."""
         return self._json("GET", f"{_job_path(job_id)}/chunks")["data"]
 
+    def why(self, job_id: str, *, after: str | None = None, limit: int = 20) -> Json:
+        """Return a page of what explains a job's placements, chunks alike in one group; ``after`` is ``last_id``."""
+        return self._json("GET", f"{_job_path(job_id)}/why", params=_given(after=after, limit=limit))
+
     def results(self, job_id: str) -> Iterator[bytes]:
         """Yield the output file line by line, each with its line feed. Raises Conflict before the job is final."""
         return _lines(self._stream(f"{_job_path(job_id)}/results"))

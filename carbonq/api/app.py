@@ -9,7 +9,7 @@ from importlib.metadata import version
 import anyio.to_thread
 from fastapi import FastAPI
 
-from carbonq.api import forecasts, health, jobs, ledger, models, plan, problems, quotes, realtime, regions, results
+from carbonq.api import forecasts, health, jobs, ledger, models, plan, problems, quotes, realtime, regions, results, why
 from carbonq.api.background import Background, Refresh
 from carbonq.api.context import Api
 from carbonq.api.request_id import RequestId
@@ -25,6 +25,7 @@ _ROUTERS = (
     realtime.router,
     regions.router,
     results.router,
+    why.router,
 )
 
 #: How often the API's memory is renewed, in machine seconds.

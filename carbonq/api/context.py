@@ -70,6 +70,7 @@ class Api:
     max_stale_s: float
     tickets: ApiTickets
     nudger: Nudger
+    replan_margin: float = 0.03
     sums: JobSums = field(default_factory=JobSums)
     treatments: TreatmentRules = field(default_factory=TreatmentRules)
 

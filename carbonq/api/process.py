@@ -59,6 +59,7 @@ def make_api(runtime: wiring.Runtime, tickets: Tickets) -> Api:
         ),
         settle_after_s=settings.settle_after_s,
         max_stale_s=settings.max_stale_s,
+        replan_margin=settings.replan_margin,
         tickets=tickets,
         nudger=Nudger(tickets),
         treatments=wiring.make_treatments(settings),

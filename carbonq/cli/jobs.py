@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import textwrap
 from typing import Annotated, Any
 
 import typer
@@ -102,20 +104,31 @@ def fetch(
 
 
 @app.command()
-def why(job_id: JobId, as_json: AsJson = False) -> None:
-    """Show where and when each chunk of a job runs, and why there.
+def why(
+    job_id: JobId,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Groups of chunks told of, nearest window first.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Say where and when the chunks of a job run, and why there: what was cleaner and passed over, and the runner-up.
+
+    Chunks alike are told of together. `/v1/jobs/JOB/chunks` has a line for each.
 
     Example: carbonq jobs why job_01m8...
     """
     with connect.open_client() as client:
-        chunks = client.chunks(job_id)
+        found = client.why(job_id, limit=min(limit, 100))
+        while found["has_more"] and len(found["data"]) < limit:
+            left = min(limit - len(found["data"]), 100)
+            page = client.why(job_id, after=found["last_id"], limit=left)
+            found |= {"data": [*found["data"], *page["data"]], "last_id": page["last_id"], "has_more": page["has_more"]}
     if as_json:
-        emit_json(chunks)
+        emit_json(found)
         return
-    columns = ("id", "state", "items", "region", "window_at", "forecast_g_per_kwh", "forecast_signal", "reason")
-    emit_table(columns, [[_chunk_cell(chunk, column) for column in columns] for chunk in chunks])
-
-
-def _chunk_cell(chunk: dict[str, Any], column: str) -> object:
-    value = chunk[column]
-    return _seconds(value) if column == "window_at" and value else value
+    width = max(40, shutil.get_terminal_size((100, 24)).columns)
+    typer.echo(textwrap.fill(found["summary"], width))
+    for one in found["data"]:
+        typer.echo("")
+        for number, sentence in enumerate(one["sentences"]):
+            typer.echo(textwrap.fill(sentence, width, initial_indent="  " if number else "", subsequent_indent="  "))
+    if found["has_more"]:
+        say(f"{len(found['data'])} groups; there are more: --limit {limit * 5}")

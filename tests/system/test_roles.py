@@ -237,6 +237,7 @@ def test_every_process_can_do_its_work(roles: Roles, tmp_path: Path) -> None:
             f"/v1/jobs/{done}",
             f"/v1/jobs/{lost}",
             f"/v1/jobs/{done}/chunks",
+            f"/v1/jobs/{done}/why",
             f"/v1/jobs/{late}/errors",
             "/v1/models",
             "/v1/regions",
