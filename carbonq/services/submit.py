@@ -22,6 +22,7 @@ from carbonq.errors import Conflict, Infeasible, InvalidRequest, StoreUnavailabl
 from carbonq.model import Job, JobState, Model, NewItem, NewJob, Region, Throughput
 from carbonq.plan import policy
 from carbonq.plan.treatment import TreatmentRules, treatment_of
+from carbonq.services import accepted
 from carbonq.store import events, items, jobs
 from carbonq.store.database import Database, Tx
 from carbonq.store.dialect import machine_now
@@ -70,6 +71,8 @@ def submit(
 ) -> tuple[Job, bool]:
     """Store a job and return it, and whether it is new (False: the idempotency key's first job came back).
 
+    A job that cannot be in time beside what was accepted before it is taken, and says so (``infeasible``).
+
     Takes over ``staged``: it is published with the job or discarded. Raises InvalidRequest naming the field or line
     (also when the idempotency key stands for another request), Infeasible with the best that can be done,
     StoreUnavailable.
@@ -84,9 +87,14 @@ def submit(
         now = clock.now()
         model = check_meaning(request, models, regions, now)
         found = read_input(staged, request, model, limits)
-        _check_feasible(request, model, regions, found, clock=clock, limits=limits, throughputs=throughputs)
+        chunk_s = _check_feasible(request, model, regions, found, clock=clock, limits=limits, throughputs=throughputs)
+        fleet = accepted.Fleet(regions, models, throughputs, now=now, factor=clock.factor)
+        asked = accepted.Asked(model, request.regions, found.est_tokens, chunk_s, request.deadline_at)
+        with db.read() as tx:
+            infeasible = accepted.shortage(tx, fleet, asked)
         job = _new_job(request, staged.size, found, now, home_region)
-        job = replace(job, treatment=treatment_of(job.job_id, job.tenant, treatments))
+        treatment = treatment_of(job.job_id, job.tenant, treatments)
+        job = replace(job, infeasible=infeasible, treatment=treatment)
         return _store(db, blobs, staged, job=job, request=request, new_items=found.items, fingerprint=fingerprint)
     finally:
         staged.discard()
@@ -260,7 +268,8 @@ def _check_feasible(
     clock: Clock,
     limits: Limits,
     throughputs: Mapping[tuple[str, str], Throughput],
-) -> None:
+) -> float:
+    """Return the machine seconds of the job's longest chunk. Raises Infeasible where it is late even alone."""
     allowed = estimate.allowed_regions(regions, request.regions, model.name)
     lanes = [(region.slots, estimate.speed(model, region.hardware, throughputs).tokens_per_s) for region in allowed]
     alone = estimate.alone(
@@ -275,7 +284,7 @@ def _check_feasible(
     needed_s = alone.shortest_s * clock.factor + policy.guard_s(alone.longest_chunk_s, clock.factor, margin)
     left_s = (request.deadline_at - now).total_seconds()
     if needed_s <= left_s:
-        return
+        return alone.longest_chunk_s
     best = (
         f"with all {alone.slots} slot{'s' if alone.slots != 1 else ''} of {', '.join(r.name for r in allowed)} "
         f"to itself it would be finished by about {iso(now + timedelta(seconds=needed_s))}, {_span(needed_s)} from now"

@@ -17,6 +17,7 @@ from carbonq.errors import Infeasible, InvalidRequest, StoreUnavailable
 from carbonq.model import Endpoint, JobState, Throughput
 from carbonq.services import submit
 from carbonq.store import events, items, jobs
+from carbonq.store import regions as region_rows
 from carbonq.store.database import Database
 from tests.services.jobs import REGIONS, World, line, lines
 from tests.store.rows import T0
@@ -293,3 +294,31 @@ def test_a_job_whose_commit_was_not_answered_is_kept(world: World, monkeypatch: 
     assert world.files() == [job.input_blob]
     with world.db.read() as tx:
         assert jobs.get(tx, job.job_id) == job
+
+
+def test_a_job_says_what_cannot_be_in_time_beside_the_work_accepted_before(database: Database, tmp_path: Path) -> None:
+    world = World(database, tmp_path)
+    north = replace(REGIONS[0], slots=1)
+    with database.write() as tx:
+        region_rows.sync(tx, [north])
+    world.regions = (north,)
+    hour = T0 + timedelta(hours=1)
+    # Eighty items of 25,000 tokens each need 2,000 s of the hour on the only slot.
+    heavy = b"".join(line(n, "x" * 400, body={"model": "words", "input": ["x" * 400] * 250}) for n in range(80))
+    first, _ = world.submit(heavy, deadline_at=hour)
+    assert first.infeasible is None
+    # Neither cut into chunks yet nor afterwards is it forgotten.
+    for is_cut in (False, True):
+        if is_cut:
+            assert world.chunk() > 1
+        second, _ = world.submit(heavy, deadline_at=hour)
+        assert second.infeasible is not None
+        assert "% of this job cannot be in time; all of it by about 2026-03-02T09:" in second.infeasible
+        assert world.job(second.job_id).infeasible == second.infeasible
+        with database.write() as tx:
+            jobs.request_cancel(tx, second.job_id)
+            tx.execute(text("UPDATE jobs SET finished_at = created_at WHERE job_id = :job"), {"job": second.job_id})
+    small, _ = world.submit(1, deadline_at=hour)
+    assert small.infeasible is None
+    later, _ = world.submit(heavy, deadline_at=hour + timedelta(hours=1))
+    assert later.infeasible is None
