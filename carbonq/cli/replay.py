@@ -222,3 +222,51 @@ def _beside(found: Ready, kind: str, blocks: Blocks, left_out: int) -> list[str]
     if left_out:
         lines.append(f"{left_out:,} pieces are left out of all rows: some policy ran them where no value was observed")
     return lines + found.notes
+
+
+@app.command("scenario")
+def scenario(
+    name: Annotated[str | None, typer.Argument(help="Which one; none: list them.")] = None,
+    intensity: Files = None,
+    jobs: Annotated[str | None, typer.Option(help="Jobs of the scenario (gaia-8).")] = None,
+    first_row: Annotated[int, typer.Option(min=0, help="Row (from 0) the scenario's hours begin with (gaia-8).")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Rebuild a published table from your own copy of its data, beside what was published.
+
+    Example: carbonq replay scenario lwa-nightly --intensity "gb_ci.csv:Carbon Intensity=GB"
+    """
+    from carbonq.replay.published import Given, read_clocked
+    from carbonq.replay.rows import Source
+    from carbonq.replay.scenarios import SCENARIOS
+    from carbonq.replay.scenarios import scenario as find
+
+    if name is None:
+        emit_table(
+            ["SCENARIO", "WHAT", "PUBLISHED IN"], [[one.name, one.what, one.source] for one in SCENARIOS.values()]
+        )
+        return
+    with refused():
+        chosen = find(name)
+        if not intensity:
+            raise InvalidRequest("say --intensity FILE, your own copy of the data", param="intensity")
+        series = [one for text in intensity for one in read_clocked(Source.parse(text))]
+        lines = chosen.run(Given(series, None if jobs is None else Source.parse(jobs), first_row))
+    if as_json:
+        emit_json(
+            {
+                "simulated": True,
+                "scenario": chosen.name,
+                "published_in": chosen.source,
+                "lines": [
+                    {"what": one.what, "value": one.value, "unit": one.unit, "published": one.published}
+                    for one in lines
+                ],
+            }
+        )
+        return
+    rows = [
+        [one.what, f"{one.value:.4g}", "" if one.published is None else f"{one.published:g}", one.unit] for one in lines
+    ]
+    emit_table(["WHAT", "HERE", "PUBLISHED", "UNIT"], rows)
+    say(f"simulated; {chosen.source}")
