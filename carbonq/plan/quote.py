@@ -166,15 +166,21 @@ class Quoter:
 
     def _fill_long(self, spans: Sequence[int], rows: IntArray, columns: IntArray, counts: IntArray, count: int) -> int:
         """Place chunks of several windows, best start first: each holds its lane in all of them."""
-        free = self._free - _held(counts, spans)
+        # Plain lists: single cells of arrays cost ten times as much to look at.
+        free: list[list[int]] = (self._free - _held(counts, spans)).tolist()
+        windows = self._free.shape[1]
         for row, column in zip(rows.tolist(), columns.tolist(), strict=True):
-            end = column + spans[row]
             if not count:
                 break
-            if end > free.shape[1]:
+            line = free[row]
+            end = column + spans[row]
+            if line[column] <= 0 or end > windows:
                 continue
-            take = min(count, max(0, int(free[row, column:end].min())))
-            free[row, column:end] -= take
+            take = min(count, *line[column:end])
+            if take <= 0:
+                continue
+            for window in range(column, end):
+                line[window] -= take
             counts[row, column] += take
             count -= take
         return count

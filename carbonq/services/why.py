@@ -33,7 +33,7 @@ from carbonq.store.explained import ChunkFacts
 from carbonq.units import UJ_PER_KWH, WINDOW, window_index, window_of
 
 #: Plans whose outlooks are put together again for one page; groups of older ones are told by the present outlook.
-MOST_MOMENTS = 6
+MOST_MOMENTS = 4
 
 #: The longest outlook put together, in windows: a week, as in planning.
 MAX_WINDOWS = 2016
