@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from carbonq import export
+from carbonq.meters.protocol import MARKS
 from carbonq.methods import METHOD, METHODS
 from carbonq.model import EntryKind, Quality, RateStatus
 from carbonq.units import grams, plain
@@ -24,12 +25,12 @@ def test_the_worked_line_is_right() -> None:
 
 
 def test_every_status_quality_and_the_kinds_in_use_are_explained() -> None:
-    for word in [*RateStatus, *Quality, EntryKind.ITEM, EntryKind.IDLE, EntryKind.WASTED, EntryKind.GAP]:
+    for word in [*RateStatus, *Quality, *EntryKind]:
         assert f"`{word.value}`" in TEXT, word
 
 
 def test_every_column_it_names_exists() -> None:
-    known = {*export.COLUMNS, "cpu_time", "upper_bound"}
+    known = {*export.COLUMNS, *EntryKind, *MARKS, "cpu_time", "upper_bound"}
     known |= {"unmetered_entries", "unrated_entries", "kwh_per_million_tokens"}  # fields of summaries
     names = {name for name in re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", TEXT)}
     assert names <= known, names - known
