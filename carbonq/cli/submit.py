@@ -153,6 +153,8 @@ def _submit(lines: Iterable[bytes], endpoint: str, model: str, given: Given, ask
                 late_policy=ask.late_policy,
             )
         say(f"{job['id']}: {job['progress']['total']:,} items, to be finished by {job['deadline_at']}")
+        if job.get("infeasible"):
+            say(job["infeasible"])
         if ask.is_waiting or ask.output is not None:
             job = results.wait(client, job)
         if ask.as_json:
