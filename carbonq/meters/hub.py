@@ -28,6 +28,7 @@ from carbonq.clock import Clock
 from carbonq.meters import attribution
 from carbonq.meters.accounts import Account, Stretch
 from carbonq.meters.counter import Counter, IdleShare, Reading
+from carbonq.meters.describe import describe
 from carbonq.meters.protocol import (
     DEVICE_LOST,
     Component,
@@ -35,10 +36,9 @@ from carbonq.meters.protocol import (
     Meter,
     MeteredPart,
     MeterInfo,
-    MeterKind,
     MeterLost,
 )
-from carbonq.model import EntryKind, Quality
+from carbonq.model import EntryKind
 from carbonq.units import window_of
 
 logger = logging.getLogger(__name__)
@@ -398,27 +398,4 @@ class Hub:
         self._info = self._describe()
 
     def _describe(self) -> MeterInfo:
-        return _describe([counter.meter for counter in self._counters])
-
-
-def _describe(meters: Sequence[Meter]) -> MeterInfo:
-    kinds = {meter.component: meter.kind for meter in meters}
-    stated = [meter.uncertainty_pct for meter in meters]
-    known = [value for value in stated if value is not None]
-    return MeterInfo(
-        gpu_meter=kinds.get(Component.GPU, MeterKind.NONE),
-        cpu_meter=kinds.get(Component.CPU, MeterKind.NONE),
-        dram_meter=kinds.get(Component.DRAM, MeterKind.NONE),
-        quality=_quality({meter.quality for meter in meters}),
-        # The largest bounds the sum's, and no bound is known unless every meter states one.
-        uncertainty_pct=max(known) if known and len(known) == len(stated) else None,
-        device_ids=tuple(device for meter in meters for device in meter.device_ids),
-    )
-
-
-def _quality(qualities: set[Quality]) -> Quality:
-    if Quality.UPPER_BOUND in qualities:
-        return Quality.UPPER_BOUND
-    if len(qualities) > 1:
-        return Quality.MIXED
-    return next(iter(qualities), Quality.ESTIMATED)
+        return describe([counter.meter for counter in self._counters])
