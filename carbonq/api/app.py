@@ -9,7 +9,21 @@ from importlib.metadata import version
 import anyio.to_thread
 from fastapi import FastAPI
 
-from carbonq.api import forecasts, health, jobs, ledger, models, plan, problems, quotes, realtime, regions, results, why
+from carbonq.api import (
+    forecasts,
+    health,
+    jobs,
+    ledger,
+    models,
+    plan,
+    problems,
+    proofs,
+    quotes,
+    realtime,
+    regions,
+    results,
+    why,
+)
 from carbonq.api.background import Background, Refresh
 from carbonq.api.context import Api
 from carbonq.api.request_id import RequestId
@@ -21,6 +35,7 @@ _ROUTERS = (
     ledger.router,
     models.router,
     plan.router,
+    proofs.router,
     quotes.router,
     realtime.router,
     regions.router,

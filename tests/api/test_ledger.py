@@ -10,7 +10,7 @@ from decimal import Decimal
 import httpx
 import pytest
 
-from carbonq import export, ledger
+from carbonq import export, ledger, verify
 from carbonq.api.ledger import is_consistent, recompute_emission
 from carbonq.booking import EngineBatch, Fact, WorkItem
 from carbonq.clock import ClockKind
@@ -18,6 +18,7 @@ from carbonq.meters.protocol import MeteredPart, MeterInfo, MeterKind
 from carbonq.model import EntryKind, Quality, RateKind, Signal, WorkClass
 from carbonq.models import WORDLLAMA_256
 from carbonq.ratebook import RateBook, make_rate
+from carbonq.services.seal import seal
 from carbonq.store import ledger as ledger_rows
 from carbonq.units import WINDOW_S
 from tests.api.harness import REGIONS, Harness
@@ -145,6 +146,18 @@ def test_an_entry_is_recomputed_from_its_own_fields(harness: Harness, http: http
     missing = http.get(f"/v1/ledger/{entry_id}", params={"revision": 2})
     assert missing.status_code == 404 and "revision 2" in missing.json()["detail"]
     assert http.get("/v1/ledger/eb_none.1.1").status_code == 404
+
+
+def test_an_entry_is_proved_to_its_tenant_alone(harness: Harness, http: httpx.Client) -> None:
+    (entry_id, *_) = book(harness, "eb_1", tenant="acme")
+    (theirs, *_) = book(harness, "eb_2", tenant="rival")
+    waiting = http.get(f"/v1/ledger/{entry_id}/proof")
+    assert waiting.status_code == 404 and "not sealed yet" in waiting.json()["detail"]
+    (made,) = seal(harness.api.db)
+    proof = verify.check_proof(http.get(f"/v1/ledger/{entry_id}/proof").json(), made.hashed().hex())
+    assert (proof.problems, proof.entry_id) == ([], entry_id)
+    assert http.get(f"/v1/ledger/{theirs}/proof").status_code == 404
+    assert http.get(f"/v1/ledger/{entry_id}/proof", params={"head": "x"}).status_code == 400
 
 
 def test_anothers_entry_and_the_installations_idle_are_not_found(harness: Harness, http: httpx.Client) -> None:
