@@ -14,6 +14,7 @@ from sqlalchemy import select, update
 
 from carbonq.blobs.folder import FolderStore
 from carbonq.model import ChunkState, Endpoint, ItemState, Job, Model, NewJob, Region, Throughput
+from carbonq.plan.treatment import TreatmentRules
 from carbonq.services import chunk, submit
 from carbonq.store import chunks, items, jobs, results, tables
 from carbonq.store.database import Database
@@ -44,6 +45,7 @@ class World:
     regions: Sequence[Region] = REGIONS
     limits: submit.Limits = field(default_factory=submit.Limits)
     learned: dict[tuple[str, str], Throughput] = field(default_factory=dict)
+    treatments: TreatmentRules = field(default_factory=TreatmentRules)
 
     @property
     def blobs(self) -> FolderStore:
@@ -67,6 +69,7 @@ class World:
             clock=self.clock,
             limits=self.limits,
             throughputs=self.learned,
+            treatments=self.treatments,
         )
 
     def chunk(self, **changes: Any) -> int:

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 from sqlalchemy import select
 
-from carbonq.model import Chunk, ChunkState, Endpoint, ItemState, LatePolicy, Throughput
+from carbonq.model import Chunk, ChunkState, Endpoint, ItemState, LatePolicy, Throughput, Treatment
 from carbonq.plan import policy
+from carbonq.plan.treatment import TreatmentRules
 from carbonq.services import cancel
 from carbonq.store import items, tables, throughputs
 from carbonq.store.database import Database, Tx
@@ -234,3 +235,14 @@ def test_chat_items_are_cut_by_what_they_may_generate(world: World) -> None:
     job, _ = world.submit(source, model="talk", endpoint=Endpoint.CHAT)
     assert job.est_tokens == 200 * (4 + 10 + 6)
     assert world.chunk() == 3  # 1,800 tokens a chunk
+
+
+def test_jobs_of_unlike_treatment_share_no_chunk(world: World) -> None:
+    world.treatments = TreatmentRules(observed_tenants=frozenset({"watched"}))
+    world.submit(2)
+    world.submit(2, tenant="watched")
+    assert world.chunk() == 2
+    assert {(one.treatment, one.items_count) for one in world.chunks()} == {
+        (Treatment.PLANNED, 2),
+        (Treatment.OBSERVED, 2),
+    }
