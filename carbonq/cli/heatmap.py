@@ -144,7 +144,8 @@ def _ticks(made: HeatMap, label: int) -> list[Text]:
         is_round = at.minute == 0 and (int(at.timestamp()) // 3600) % every == 0
         if place <= end or not (column == 0 or is_round):
             continue
-        text = f"{at:%a %d}" if day is not None and at.date() != day and at.hour == 0 else f"{at:%H:%M}"
+        is_new_day = day is not None and at.date() != day
+        text = f"{at:%H:%M}" if not is_new_day else f"{at:%a %d}" if at.hour == 0 else f"{at:%a %H:%M}"
         line[place : place + len(text)] = text
         end, day = place + len(text), at.date()
     return [Text(" " * label + "".join(line).rstrip(), style="dim")]

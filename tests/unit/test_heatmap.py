@@ -138,3 +138,10 @@ def test_averages_are_called_so() -> None:
 def test_a_new_day_is_named_in_the_line_of_times() -> None:
     ticks = drawn(answer({"a": [1.0] * 288}), 100)[1]
     assert ticks.split()[0] == "12:05" and "Tue 15" in ticks and "15:00" in ticks
+
+
+def test_a_day_whose_midnight_had_no_room_is_named_at_the_next_time() -> None:
+    plan = answer({"a": [1.0] * 288})
+    plan["outlook"]["start_at"] = iso(datetime(2021, 6, 14, 23, 30, tzinfo=UTC))
+    ticks = drawn(plan, 100)[1].split()
+    assert ticks[:4] == ["23:30", "Tue", "03:00", "09:00"]
