@@ -16,7 +16,7 @@ from carbonq import __version__, ids, telemetry, wiring
 from carbonq.booking import Fact
 from carbonq.clock import Clock
 from carbonq.config import Settings
-from carbonq.errors import InvalidRequest
+from carbonq.errors import ConfigError, InvalidRequest
 from carbonq.liveness import SignOfLife, worker_name
 from carbonq.meters.hub import Hub
 from carbonq.meters.protocol import Component, Meter, MeterKind
@@ -150,7 +150,12 @@ class Metering:
         logger.warning("another worker runs on this host: CPU energy is estimated from now on, RAPL would count both")
         given_up = {meter.component for meter in self._meters if meter.kind is MeterKind.RAPL}
         instead: dict[Component, Meter] = {}
-        for meter in self._make(may_use_rapl=False):
+        try:
+            made = self._make(may_use_rapl=False)
+        except ConfigError as error:  # given up it must be all the same, or the other one waits
+            logger.error("CPU energy is unknown from now on: %s", error)
+            made = []
+        for meter in made:
             if meter.component in given_up:
                 instead[meter.component] = meter
             else:

@@ -265,8 +265,9 @@ class Hub:
 
     def _call_known(self) -> None:
         with self._lock:
-            known = [one for one in self._waiting if self._is_closed or one[0].is_known]
-            self._waiting = [one for one in self._waiting if one not in known]
+            waiting, self._waiting, known = self._waiting, [], []
+            for one in waiting:
+                (known if self._is_closed or one[0].is_known else self._waiting).append(one)
         for _, act in known:
             try:
                 act()

@@ -214,3 +214,24 @@ def test_a_worker_gives_rapl_up_when_another_comes(tmp_path: Path, monkeypatch: 
     assert (hub.info().cpu_meter, hub.info().dram_meter) == (MeterKind.CPU_TIME, MeterKind.NONE)
     for one in (first, second, hub, other):
         one.close()
+
+
+def test_rapl_is_given_up_even_where_the_other_meters_cannot_be_had(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("energy_uj", "1"), ("max_energy_range_uj", "100")):
+        (tmp_path / name).write_text(value)
+    monkeypatch.setattr(rapl, "find", lambda: [RaplMeter(one, [tmp_path]) for one in (Component.CPU, Component.DRAM)])
+    wall = tmp_path / "wall.csv"
+    wall.write_text("J\n1\n")
+    external = {"by": "external", "url": str(wall), "value": "J", "unit": "J", "form": "csv"}
+    settings = config.load(regions={"se": {"zone": "SE", "meters": {"gpu": external}}}, zones={"SE": {}})
+    first = region.Metering(settings, "se", tuple)
+    hub = first.begin(FakeClock())
+    assert (hub.info().gpu_meter, hub.info().cpu_meter) == (MeterKind.EXTERNAL, MeterKind.RAPL)
+    wall.write_text("what is no reading\n")
+    second = presence.Presence()
+    assert not second.is_alone
+    assert (hub.info().gpu_meter, hub.info().cpu_meter) == (MeterKind.EXTERNAL, MeterKind.NONE)
+    for one in (first, second, hub):
+        one.close()
