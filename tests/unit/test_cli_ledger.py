@@ -6,13 +6,16 @@ import json
 from pathlib import Path
 
 import pytest
+from sqlalchemy import select, text
 from typer.testing import CliRunner, Result
 
+from carbonq import verify
 from carbonq.cli.ledger import app
 from carbonq.clock import ClockKind, GridClock
 from carbonq.errors import ConfigError, InvalidRequest, NotFound
 from carbonq.store import clocks, schema
 from carbonq.store.database import Database
+from carbonq.store.tables import entries
 from carbonq.units import WINDOW
 from tests.services.booked import configure, observe, store
 from tests.unit.bookings import W0, batch, book, item, overhead
@@ -40,9 +43,9 @@ def test_an_export_passes_its_own_check_and_a_changed_one_does_not(database: Dat
     good = run("verify", str(out))
     assert (good.exit_code, good.stdout) == (0, "")
     assert "consistent: 6 lines recomputed, 2 whole and 0 partial" in good.stderr
-    text = out.read_bytes().decode()
-    cells = text.split("\r\n")[1].split(",")
-    out.write_bytes(text.replace("provisional", "settled", 1).encode())
+    written = out.read_bytes().decode()
+    cells = written.split("\r\n")[1].split(",")
+    out.write_bytes(written.replace("provisional", "settled", 1).encode())
     bad = run("verify", str(out))
     assert bad.exit_code == 1
     assert bad.stdout.startswith(f"line 2: {cells[0]}: moer_status is 'settled'")
@@ -112,3 +115,51 @@ def test_an_unknown_job_is_no_empty_ledger(database: Database) -> None:
 
 def test_an_unknown_clock_is_a_usage_error(database: Database) -> None:
     assert run("summary", "--clock", "lunar").exit_code == 2
+
+
+def test_the_database_is_checked_against_its_seals_and_a_filed_head(database: Database, tmp_path: Path) -> None:
+    assert run("seal", "--head").exit_code == 1  # there is none yet
+    store(database, book(), book())
+    assert "10 entry revisions sealed" in run("seal").stderr
+    head = run("seal", "--head").stdout.strip()
+    store(database, overhead())
+    good = run("verify", "--db", "--head", head)
+    assert good.exit_code == 0, good.stderr
+    assert "10 entry revisions under 1 seals, 1 wait for one; all as they were sealed" in good.stderr
+    assert "11 lines recomputed" in good.stderr
+    assert json.loads(run("verify", "--db", "--json").stdout)["is_consistent"] is True
+    assert isinstance(run("proof", book().entries[0]["entry_id"]).exception, NotFound)
+    with database.read() as tx:
+        entry_id = tx.execute(select(entries.c.entry_id).limit(1)).scalar_one()
+    out = tmp_path / "proof.json"
+    assert run("proof", entry_id, "-o", str(out)).exit_code == 0
+    assert verify.main(["--proof", str(out), "--head", head]) == 0
+    assert verify.main(["--proof", str(out), "--head", "0" * 64]) == 1
+    assert verify.main(["--proof", str(tmp_path / "none.json")]) == 2
+    lost = run("verify", "--db", "--head", "0" * 64)
+    assert lost.exit_code == 1
+    assert "no seal has this hash" in lost.stdout
+    for wrong in (
+        ["verify"],
+        ["verify", "x.csv", "--db"],
+        ["verify", "x.csv", "--head", head],
+        ["verify", "--db", "--head", "x"],
+    ):
+        assert isinstance(run(*wrong).exception, InvalidRequest)
+    with database.write() as tx:
+        tx.execute(text("DROP TRIGGER entries_refuse_update"))
+        tx.execute(text("UPDATE entries SET tenant = 'other' WHERE entry_id = :one"), {"one": entry_id})
+    bad = run("verify", "--db")
+    assert bad.exit_code == 1
+    assert bad.stdout == f"entries {entry_id}#1: is not what seal 1 holds of it\n"
+    named = json.loads(run("verify", "--db", "--json").stdout)["problems"]
+    assert [(one["table"], one["key"]) for one in named] == [("entries", f"{entry_id}#1")]
+
+
+def test_unsealed_lines_are_recomputed_too(database: Database) -> None:
+    booked = book()
+    booked.entries[1]["emission_g"] += 1
+    store(database, booked)
+    bad = run("verify", "--db")
+    assert bad.exit_code == 1
+    assert f"entries {booked.entries[1]['entry_id']}: emission_g is 1." in bad.stdout

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import gzip
 import io
 import json
 import random
@@ -269,6 +270,56 @@ def test_no_cell_whatever_makes_it_crash(name: str, value: str) -> None:
     lines = whole()
     lines[2][name] = value
     check(lines)
+
+
+@settings(max_examples=80, **PATIENT)
+@given(st.sampled_from(sorted(verify.REQUIRED)), st.integers(1, 5), st.data())
+def test_what_is_read_once_for_many_lines_hides_nothing(name: str, row: int, data: st.DataObject) -> None:
+    """The quick way through lines that have much in common says what the slow one says."""
+    lines = whole()
+    others = [lines[0][name], "", "0", "1", "-1", "x", changed(name, lines[row][name]), lines[row][name] + "0"]
+    lines[row][name] = data.draw(st.sampled_from(others))
+    quick = check(lines)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verify._Context, "numbers", lambda _context, _own: None)
+        patch.setattr(verify._Part, "_quickly", lambda _part, _items, _den: None)
+        assert check(lines) == quick
+
+
+@pytest.mark.parametrize(
+    ("kind", "changes", "what"),
+    [
+        (EntryKind.GAP, {"quality": "measured"}, "an entry of kind gap is an estimate, not measured"),
+        (EntryKind.HOST_OTHER, {"item": "3"}, "an entry of kind host_other belongs to no item, not to 3"),
+        (EntryKind.WASTED, {"prompt_tokens": "3"}, "an entry of kind wasted carries its energy whole, not 1/1"),
+        (EntryKind.IDLE, {"revision": "2", "reason": "guessed"}, "revision 2 has reason 'guessed'"),
+    ],
+)
+def test_what_is_no_items_energy_has_rules_of_its_own(kind: EntryKind, changes: dict[str, str], what: str) -> None:
+    (line,) = cells(overhead(kind))
+    assert check([line]).problems == []
+    if "revision" in changes:
+        changes = changes | {"supersedes": f"{line['entry_id']}#1"}
+    assert [problem.what for problem in check([line | changes]).problems] == [what]
+
+
+def test_a_compressed_export_is_read_and_a_broken_one_refused(tmp_path: Path) -> None:
+    data = gzip.compress(csv_text(whole()).encode())
+    for name, content in (("a.csv.gz", data), ("named-otherwise.csv", data)):
+        (tmp_path / name).write_bytes(content)
+        assert verify.check(str(tmp_path / name)).lines == 6
+    (tmp_path / "cut.csv.gz").write_bytes(data[: len(data) // 2])
+    with pytest.raises(verify.NotALedger, match="compression is broken"):
+        verify.check(str(tmp_path / "cut.csv.gz"))
+
+
+def test_lines_given_one_by_one_must_come_as_exports_have_them() -> None:
+    text = csv_text(whole())
+    assert verify.check_lines(io.StringIO(text, newline="")).lines == 6
+    first, second = (line for line in whole() if line["part"] == "1" and line["entry_id"].endswith((".0", ".1")))
+    mixed = csv_text([first, *whole()[3:], second])
+    with pytest.raises(verify.NotALedger, match="not together"):
+        verify.check_lines(io.StringIO(mixed, newline=""))
 
 
 def test_custom_ids_with_line_breaks_do_not_shift_the_line_numbers() -> None:
