@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from carbonq import estimate
 from carbonq.model import Model, Region, RegionState, Throughput, Treatment
-from carbonq.plan import costs, policy
+from carbonq.plan import hardware, policy
 from carbonq.plan.demand import Demand, Kind
 from carbonq.store.placements import Busy
 from carbonq.store.waiting import Waiting
@@ -178,10 +178,10 @@ class Work:
         for position, (row, group, tokens, energy) in enumerate(columns):
             size = rounded.get(tokens)
             if size is None:
-                size = rounded[tokens] = costs.round_to_digits(tokens)
+                size = rounded[tokens] = hardware.round_to_digits(tokens)
             joules = rounded.get(energy)
             if joules is None:
-                joules = rounded[energy] = costs.round_to_digits(energy)
+                joules = rounded[energy] = hardware.round_to_digits(energy)
             key = (group, size, joules, caps.get(ids[row]) if caps else None)
             found = kinds.get(key)
             if found is None:
@@ -216,9 +216,9 @@ class Work:
         model = self.world.models.get(group.model)
         return Kind(
             regions=tuple(row for row, region in enumerate(active) if region.name in group.names),
-            energy_uj=tuple(costs.energy_uj(tokens, energy, region, model, learned) for region in active),
+            energy_uj=tuple(hardware.energy_uj(tokens, energy, region, model, learned) for region in active),
             extra_g=tuple(
-                costs.extra_g(tokens, duration_s, region, model, learned, home=group.home) for region in active
+                hardware.extra_g(tokens, duration_s, region, model, learned, home=group.home) for region in active
             ),
             max_g=float("inf") if cap is None else float(cap),
         )

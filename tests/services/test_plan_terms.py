@@ -14,8 +14,8 @@ from sqlalchemy import insert, select
 
 from carbonq.model import Endpoint, Maintenance, Model, Region
 from carbonq.plan import planner
-from carbonq.plan.costs import round_to_digits
 from carbonq.plan.demand import Assignment, Demand, Terms
+from carbonq.plan.hardware import round_to_digits
 from carbonq.services.plan import plan_waiting
 from carbonq.services.refresh import refresh
 from carbonq.store import regions as region_rows
