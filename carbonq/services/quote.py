@@ -17,7 +17,7 @@ from carbonq import chunking, estimate
 from carbonq.clock import Clock
 from carbonq.estimate import Speed
 from carbonq.model import Model, Region, RegionState, Signal, Throughput
-from carbonq.plan import costs, policy
+from carbonq.plan import hardware, policy
 from carbonq.plan.capacity import window_starts
 from carbonq.plan.outlook import Outlook
 from carbonq.plan.quote import Baseline, Point, Quoter, Work, baseline_of
@@ -192,7 +192,7 @@ class _Estimates:
         )
 
     def _extra_g(self, tokens: int, region: Region) -> float:
-        return costs.extra_g(tokens, 0.0, region, self._model, self._learned, home=self._home)
+        return hardware.extra_g(tokens, 0.0, region, self._model, self._learned, home=self._home)
 
 
 class _Curve:

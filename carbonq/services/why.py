@@ -19,7 +19,7 @@ import numpy.typing as npt
 from carbonq.clock import Clock
 from carbonq.errors import InvalidRequest
 from carbonq.model import Job, Model, Region, RegionState, Signal, Throughput
-from carbonq.plan import capacity, costs, policy
+from carbonq.plan import capacity, hardware, policy
 from carbonq.plan.because import Facts, because
 from carbonq.plan.capacity import window_starts
 from carbonq.plan.outlook import Outlook
@@ -129,7 +129,7 @@ def _grouped(found: Sequence[ChunkFacts]) -> list[list[ChunkFacts]]:
     for one in found:
         key = (
             *(one.region, one.window_at is None, one.state, one.has_ticket, one.reason, one.planned_at, one.signal),
-            *(one.model, one.regions, one.deadline_at, costs.round_to_digits(one.est_tokens, 1)),
+            *(one.model, one.regions, one.deadline_at, hardware.round_to_digits(one.est_tokens, 1)),
         )
         groups.setdefault(key, []).append(one)
     return list(groups.values())
@@ -211,7 +211,7 @@ class _Teller:
             if region is None or one.g_per_kwh is None:
                 return None
             model = self._world.models.get(one.model)
-            energy = costs.energy_uj(one.est_tokens, one.est_energy_uj, region, model, self._world.learned)
+            energy = hardware.energy_uj(one.est_tokens, one.est_energy_uj, region, model, self._world.learned)
             total += energy / UJ_PER_KWH * float(region.pue) * float(one.g_per_kwh)
         return total
 
@@ -272,14 +272,14 @@ class _Teller:
             duration_s=(duration_s + policy.TURNOVER_S) * self._factor,
             energy_uj=np.array(
                 [
-                    costs.energy_uj(tokens, first.est_energy_uj, region, model, self._world.learned)
+                    hardware.energy_uj(tokens, first.est_energy_uj, region, model, self._world.learned)
                     for region in regions
                 ],
                 dtype=np.float64,
             ),
             extra_g=np.array(
                 [
-                    costs.extra_g(tokens, duration_s, region, model, self._world.learned, home=first.home)
+                    hardware.extra_g(tokens, duration_s, region, model, self._world.learned, home=first.home)
                     for region in regions
                 ]
             ),
