@@ -11,7 +11,7 @@ from celery import Celery
 
 from carbonq import sourcing, telemetry, wiring
 from carbonq.errors import CarbonqError
-from carbonq.services import chunk, dispatch, expire, finish, learn, plan, reap, retire, seal, settle
+from carbonq.services import chunk, dispatch, expire, finish, learn, plan, reap, restate, retire, seal, settle
 from carbonq.services.rates import RateCache
 from carbonq.services.refresh import Refresher
 from carbonq.tickets import TICK_QUEUES, Tickets, tick_task
@@ -74,6 +74,11 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
             recorded_by=context.name,
         )
 
+    def run_settle() -> None:
+        patience_s = settle.seconds(settings.settle_within_days)
+        settle.settle(db, clock.now(), settle_after_s=settings.settle_after_s, give_up_after_s=patience_s)
+        restate.restate_corrected(db, clock.now(), settle_after_s=settings.settle_after_s)
+
     keep = retire.Keep(
         results_days=settings.keep_results_days,
         events_days=settings.keep_events_days,
@@ -97,7 +102,7 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
         "refresh": run_refresh,
         "retire": lambda: retire.retire(db, runtime.blobs, clock, keep),
         "seal": lambda: seal.seal(db),
-        "settle": lambda: settle.settle(db, clock.now(), settle_after_s=settings.settle_after_s),
+        "settle": run_settle,
     }
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carbonq.cli import connect, ledger_seals
+from carbonq.cli import connect, ledger_history, ledger_seals
 from carbonq.cli.output import AsJson, emit_json, say
 from carbonq.clock import ClockKind
 from carbonq.errors import InvalidRequest
@@ -190,29 +190,6 @@ def summary(
         ledger_sums.show(document)
 
 
-@app.command()
-def settle(as_json: AsJson = False) -> None:
-    """Append a settled revision to each entry whose observed rate has come; safe to run at any time.
-
-    Example: carbonq ledger settle
-    """
-    from carbonq.errors import ConfigError
-    from carbonq.services.settle import settle as settle_ledger
-    from carbonq.store import clocks
-
-    with connect.open_database() as (settings, database):
-        with database.read() as tx:
-            clock = clocks.get(tx)
-        if clock is None:
-            raise ConfigError("this installation was never started, so there is nothing to settle; run `carbonq up`")
-        total = 0
-        while count := settle_ledger(database, clock.now(), settle_after_s=settings.settle_after_s):
-            total += count
-    if as_json:
-        emit_json({"revisions": total})
-    else:
-        say(f"{total:,} entries settled" if total else "nothing to settle")
-
-
 app.command("seal")(ledger_seals.seal)
 app.command("proof")(ledger_seals.proof)
+ledger_history.add_to(app)

@@ -125,6 +125,12 @@ class Settings(Strict):
     settle_after_s: float = Field(
         0.0, ge=0, le=MAX_S, description="Grid seconds after a window's end before a rate may settle."
     )
+    settle_within_days: float | None = Field(
+        90.0,
+        gt=0,
+        le=MAX_DAYS,
+        description="Grid days that an entry waits for a final rate; then it is unsettleable. Unset: for ever.",
+    )
     keep_results_days: float | None = Field(
         30.0,
         gt=0,

@@ -10,7 +10,7 @@ restated (``services/restate.py``).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 
@@ -21,7 +21,7 @@ from carbonq.store import compute, ledger, rates, revisions, unsettled
 from carbonq.store.database import Database, Tx
 from carbonq.store.dialect import serialise
 from carbonq.store.revisions import BOOKS, Change, NewRate, Stamp, Variant
-from carbonq.store.unsettled import Awaited, Key, Part
+from carbonq.store.unsettled import Key, Part
 
 #: Entries settled in one transaction: more would hold SQLite's lock for too long.
 _ENTRIES = 5_000
@@ -66,6 +66,11 @@ def settle(
     return appended
 
 
+def seconds(days: float | None) -> float | None:
+    """Turn the setting ``settle_within_days`` into what ``settle`` takes."""
+    return None if days is None else days * 86_400.0
+
+
 def _walk(db: Database, pair: tuple[Signal, str], before: datetime, act: _Act, limit: int) -> int:
     """Let ``act`` look at all windows that are waited for, and at the parts that wait for those it takes."""
     signal, zone = pair
@@ -106,32 +111,31 @@ class _Act:
         raise NotImplementedError
 
     def settle(self, tx: Tx, parts: Sequence[Part], before: datetime) -> tuple[int, int]:
-        """Append revisions for some parts; return (revisions, keys that need not be waited for any more)."""
-        waiting = unsettled.of_parts(tx, parts)
-        done = [one for one in waiting if one.key[2] < before and self.is_ready(tx, one.key)]
-        changes = self._changes(tx, parts, waiting, {one.key for one in done})
-        count = revisions.append(tx, changes, self._stamp)
-        unsettled.forget(tx, done)
-        return count, len(done)
+        """Append revisions for some parts; return (revisions, rates that need not be waited for any more)."""
+        ready = {key for key in unsettled.keys(tx, parts) if key[2] < before and self.is_ready(tx, key)}
+        changes = self._changes(tx, parts, ready)
+        return revisions.append(tx, parts, changes, self._stamp), unsettled.forget(tx, parts, ready)
 
-    def _changes(self, tx: Tx, parts: Sequence[Part], waiting: Iterable[Awaited], ready: set[Key]) -> list[Change]:
-        awaited: dict[Part, set[Key]] = {part: set() for part in parts}
-        for one in waiting:
-            awaited[one.part].add(one.key)
-        found = revisions.variants(tx, parts)
-        known = ledger.rates_of(tx, {rate_id for one in found for rate_id in _rate_ids(one)})
+    def _changes(self, tx: Tx, parts: Sequence[Part], ready: set[Key]) -> list[Change]:
         zones = ledger.zones_of_regions(tx)
+        found = revisions.variants(tx, parts)
+        awaited: dict[Part, set[Key]] | None = None
+        if any(_fills(variant, ready) for variant in found):
+            # A region that moved to another zone since: only the work list knows where it was.
+            found, awaited = revisions.variants(tx, parts, one_by_one=True), unsettled.by_part(tx, parts)
+        known = ledger.rates_of(tx, {rate_id for one in found for rate_id in _rate_ids(one)})
         pues = revisions.pues(tx, {fact for one in found for fact in (one.fact_id, one.baseline_fact_id) if fact})
         used: dict[str, Rate] = {}
         changes: list[Change] = []
         for variant in found:
+            waits = ready if awaited is None else awaited[variant.engine_batch_id or "", variant.part or 0]
             new: dict[str, NewRate] = {}
             for book in BOOKS:
                 rate_id, status = variant.rate_of(book)
                 if status not in _OPEN:
                     continue
                 old = None if rate_id is None else known[rate_id]
-                key = _key(variant, book, old, zones, awaited[variant.engine_batch_id, variant.part])
+                key = _key(variant, book, old, zones, waits)
                 made = None if key is None or key not in ready else self.new_rate(tx, key, old)
                 if made is None:
                     continue
@@ -178,6 +182,16 @@ def price(variant: Variant, book: str, rate: Rate, status: RateStatus, pues: Map
 def _rate_ids(variant: Variant) -> list[str]:
     found = (variant.rate_of(book)[0] for book in BOOKS)
     return [rate_id for rate_id in found if rate_id is not None]
+
+
+def _fills(variant: Variant, ready: set[Key]) -> bool:
+    """Say whether a rate that is missing may be among those that are ready."""
+    for book in BOOKS:
+        rate_id, status = variant.rate_of(book)
+        signal, _, window_at = place_of(variant, book)
+        if rate_id is None and status in _OPEN and any((key[0], key[2]) == (signal, window_at) for key in ready):
+            return True
+    return False
 
 
 def place_of(variant: Variant, book: str) -> tuple[Signal, str | None, datetime | None]:

@@ -16,9 +16,11 @@ from sqlalchemy import (
     NUMERIC,
     ColumnElement,
     Connection,
+    Delete,
     FromClause,
     Insert,
     Text,
+    UnaryExpression,
     case,
     cast,
     event,
@@ -30,6 +32,7 @@ from sqlalchemy import (
 from sqlalchemy import column as sql_column
 from sqlalchemy.dialects.postgresql import ARRAY
 from sqlalchemy.engine import Engine
+from sqlalchemy.sql.operators import custom_op
 from sqlalchemy.types import TypeEngine
 
 from carbonq.store.dialect import ExactDecimal, array_text
@@ -76,6 +79,14 @@ def given(tx: Connection, name: str, columns: Columns) -> FromClause:
     return select(*cells).cte(name).prefix_with("MATERIALIZED")
 
 
+def is_alike(tx: Connection, column: ColumnElement[Any], value: ColumnElement[Any]) -> ColumnElement[bool]:
+    """Return whether two values are the same or both NULL, as a condition that no index is to be looked up by."""
+    if tx.dialect.name == "sqlite":
+        # SQLite's planner would begin with the least telling index there is; its manual has this sign against it.
+        column = UnaryExpression(column, operator=custom_op("+"), type_=column.type)
+    return column.is_not_distinct_from(value)
+
+
 def grams(tx: Connection, energy_uj: ColumnElement[Any], factor: ColumnElement[Any]) -> ColumnElement[Any]:
     """Return ``energy_uj / 3.6e12 x factor`` in grams, where ``factor`` is pue x g/kWh; NULL where either is."""
     if tx.dialect.name != "postgresql":
@@ -101,8 +112,8 @@ def less(
     return type_coerce(left - func.coalesce(type_coerce(transfer_g, exact), 0, type_=exact), ExactDecimal())
 
 
-def inserted(tx: Connection, statement: Insert) -> int:
-    """Run an INSERT ... SELECT and return how many rows it added."""
+def changed(tx: Connection, statement: Insert | Delete) -> int:
+    """Run a statement that adds or takes away rows given to it and return how many that were."""
     result = tx.execute(statement, execution_options={"preserve_rowcount": True})
     # Python's driver counts nothing where the statement begins with its CTE; triggers' rows do not count here.
     return int(tx.execute(select(func.changes())).scalar_one()) if tx.dialect.name == "sqlite" else result.rowcount

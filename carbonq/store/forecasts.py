@@ -10,7 +10,7 @@ from sqlalchemy import ColumnElement, RowMapping, Table, Text, delete, func, sel
 
 from carbonq.model import Signal
 from carbonq.signals import Forecast, Observation
-from carbonq.store import packing
+from carbonq.store import packing, restatements
 from carbonq.store.database import Tx
 from carbonq.store.dialect import insert_new, is_any_of, serialise
 from carbonq.store.tables import forecasts, observations
@@ -56,6 +56,8 @@ def add_observations(tx: Tx, found: Sequence[Observation]) -> int:
             new: dict[str, Any] = {name: getattr(one, name) for name in Observation.__dataclass_fields__}
             rows.append(new | {"signal": one.signal.value, "revision": revision + 1})
             known[one.window_at] = (revision + 1, said)
+    again = [row["window_at"] for row in rows if row["revision"] > 1]
+    restatements.note_corrections(tx, [(first.signal, first.zone, first.source, at) for at in again])
     return insert_new(tx, observations, rows)
 
 

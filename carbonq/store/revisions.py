@@ -33,7 +33,7 @@ from carbonq.methods import STRICT
 from carbonq.model import EntryReason, RateStatus
 from carbonq.store import compute
 from carbonq.store.database import Tx
-from carbonq.store.dialect import ExactDecimal, UtcDateTime, exact_sum, is_any_of, machine_now, read_exact_sum
+from carbonq.store.dialect import ExactDecimal, UtcDateTime, exact_sum, machine_now, read_exact_sum
 from carbonq.store.ledger import is_current
 from carbonq.store.tables import engine_batches, entries, facts
 from carbonq.store.unsettled import Part
@@ -47,10 +47,13 @@ BOOKS: Mapping[str, tuple[str, str, str]] = {
 
 
 class Variant(NamedTuple):
-    """Current entries of one part that are alike in their rates. ``size``: how many they are."""
+    """Current entries that are alike in their rates, of the parts that were asked for; ``size``: how many they are.
 
-    engine_batch_id: str
-    part: int
+    ``part`` is None unless the parts were asked for one by one.
+    """
+
+    engine_batch_id: str | None
+    part: int | None
     region: str
     window_at: datetime
     fact_id: str
@@ -97,33 +100,37 @@ class Stamp:
 
 
 _VARIANT = (
-    *("moer_rate_id", "moer_status", "aer_rate_id", "aer_status", "baseline_region", "baseline_window_at"),
-    *("baseline_fact_id", "baseline_rate_id", "baseline_moer_status"),
+    *("window_at", "moer_rate_id", "moer_status", "aer_rate_id", "aer_status", "baseline_region"),
+    *("baseline_window_at", "baseline_fact_id", "baseline_rate_id", "baseline_moer_status"),
 )
 
 
-def variants(tx: Tx, parts: Collection[Part]) -> list[Variant]:
-    """Return the variants of some parts, as their entries are now."""
-    chosen = set(parts)
-    ids = sorted({engine_batch_id for engine_batch_id, _ in chosen})
-    found = _variants(tx, is_any_of(tx, entries.c.engine_batch_id, ids))
-    return [one for one in found if (one.engine_batch_id, one.part) in chosen]
-
-
-def _variants(tx: Tx, *terms: ColumnElement[bool]) -> list[Variant]:
-    key = (
-        entries.c.engine_batch_id,
-        entries.c.part,
-        engine_batches.c.region,
-        entries.c.window_at,
-        engine_batches.c.fact_id,
-        *(entries.c[name] for name in _VARIANT),
-    )
+def variants(tx: Tx, parts: Collection[Part], *, one_by_one: bool = False) -> list[Variant]:
+    """Return the variants of some parts, as their entries are now; ``one_by_one``: of each part its own."""
+    if not parts:
+        return []
+    chosen = _given_parts(tx, parts)
+    which = (entries.c.engine_batch_id, entries.c.part) if one_by_one else ()
+    key = (engine_batches.c.region, entries.c.window_at, engine_batches.c.fact_id)
+    key = (*which, *key, *(entries.c[name] for name in _VARIANT if name != "window_at"))
     is_same = and_(
         engine_batches.c.engine_batch_id == entries.c.engine_batch_id, engine_batches.c.part == entries.c.part
     )
-    statement = select(*key, func.count()).select_from(entries.join(engine_batches, is_same))
-    return [Variant(*row) for row in tx.execute(statement.where(is_current(), *terms).group_by(*key))]
+    source = chosen.join(entries, _is_of(chosen)).join(engine_batches, is_same)
+    found = tx.execute(select(*key, func.count()).select_from(source).where(is_current()).group_by(*key))
+    return [Variant(*row) if one_by_one else Variant(None, None, *row) for row in found]
+
+
+def _given_parts(tx: Tx, parts: Collection[Part]) -> FromClause:
+    columns = {
+        "engine_batch_id": (Text(), [engine_batch_id for engine_batch_id, _ in parts]),
+        "part": (Integer(), [part for _, part in parts]),
+    }
+    return compute.given(tx, "chosen", columns)
+
+
+def _is_of(rows: FromClause) -> ColumnElement[bool]:
+    return and_(entries.c.engine_batch_id == rows.c.engine_batch_id, entries.c.part == rows.c.part)
 
 
 def pues(tx: Tx, wanted: Collection[str]) -> dict[str, Decimal]:
@@ -132,18 +139,18 @@ def pues(tx: Tx, wanted: Collection[str]) -> dict[str, Decimal]:
     return {row.fact_id: row.pue for row in rows}
 
 
-def append(tx: Tx, changes: Sequence[Change], stamp: Stamp) -> int:
-    """Append a revision to each current entry of the changed variants; return how many.
+def append(tx: Tx, parts: Collection[Part], changes: Sequence[Change], stamp: Stamp) -> int:
+    """Append a revision to each current entry of some parts that is of a changed variant; return how many.
 
     Time, who and why are alike; figures that hang on no changed rate stay as they are, to the letter. The rates must
     be stored. The caller sees to it that nobody else revises at the same time.
     """
     if not changes:
         return 0
-    revised = _revised(tx, changes, stamp)
+    revised = _revised(tx, parts, changes, stamp)
     names = [column.name for column in entries.c]
     statement = insert(entries).from_select(names, select(*(revised.c[name] for name in names)))
-    return compute.inserted(tx, statement)
+    return compute.changed(tx, statement)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,19 +162,21 @@ class Difference:
     after_g: Decimal | None
 
 
-def preview(tx: Tx, changes: Sequence[Change]) -> tuple[int, list[Difference]]:
+def preview(tx: Tx, parts: Collection[Part], changes: Sequence[Change]) -> tuple[int, list[Difference]]:
     """Return how many revisions ``append`` would make and what would become of the sums. Changes nothing."""
     if not changes:
         return 0, []
-    revised = _revised(tx, changes, Stamp(EntryReason.RESTATED, ""))
+    revised = _revised(tx, parts, changes, Stamp(EntryReason.RESTATED, ""))
     grams = ("emission_g", "inventory_g", "baseline_g", "saved_g")
     sums = [exact_sum(tx, revised.c[name]) for column in grams for name in (f"old_{column}", column)]
-    row = list(tx.execute(select(func.count(), *(part for parts in sums for part in parts)).select_from(revised)).one())
+    row = list(
+        tx.execute(select(func.count(), *(piece for pieces in sums for piece in pieces)).select_from(revised)).one()
+    )
     count, at = int(row[0]), 1
     values: list[Decimal | None] = []
-    for parts in sums:
-        values.append(read_exact_sum(row[at : at + len(parts)]))
-        at += len(parts)
+    for pieces in sums:
+        values.append(read_exact_sum(row[at : at + len(pieces)]))
+        at += len(pieces)
     return count, [Difference(name, values[2 * n], values[2 * n + 1]) for n, name in enumerate(grams)]
 
 
@@ -176,6 +185,8 @@ def _plan(tx: Tx, changes: Sequence[Change]) -> FromClause:
     columns: dict[str, tuple[Any, list[Any]]] = {
         "engine_batch_id": (Text(), [one.engine_batch_id for one in found]),
         "part": (Integer(), [one.part for one in found]),
+        "region": (Text(), [one.region for one in found]),
+        "fact_id": (Text(), [one.fact_id for one in found]),
         **{f"old_{name}": (entries.c[name].type, [getattr(one, name) for one in found]) for name in _VARIANT},
     }
     for book in BOOKS:
@@ -186,9 +197,9 @@ def _plan(tx: Tx, changes: Sequence[Change]) -> FromClause:
     return compute.given(tx, "plan", columns)
 
 
-def _revised(tx: Tx, changes: Sequence[Change], stamp: Stamp) -> FromClause:
+def _revised(tx: Tx, parts: Collection[Part], changes: Sequence[Change], stamp: Stamp) -> FromClause:
     """Return the next revisions: all columns of ``entries``, and ``old_*`` for the gram columns as they are."""
-    plan = _plan(tx, changes)
+    plan, chosen = _plan(tx, changes), _given_parts(tx, parts)
     now = literal(machine_now(tx), UtcDateTime())
     changed: dict[str, ColumnElement[Any]] = {
         "revision": entries.c.revision + 1,
@@ -208,12 +219,21 @@ def _revised(tx: Tx, changes: Sequence[Change], stamp: Stamp) -> FromClause:
         )
     columns = [changed.get(column.name, column).label(column.name) for column in entries.c]
     old = [entries.c[name].label(f"old_{name}") for name in ("emission_g", "inventory_g", "baseline_g", "saved_g")]
-    is_same = [
-        entries.c.engine_batch_id == plan.c.engine_batch_id,
-        entries.c.part == plan.c.part,
-        *(entries.c[name].is_not_distinct_from(plan.c[f"old_{name}"]) for name in _VARIANT),
+    is_planned = [
+        *(compute.is_alike(tx, entries.c[name], plan.c[f"old_{name}"]) for name in _VARIANT),
+        # A region may have moved: only a part alone knows which zone its missing rate is to come from.
+        or_(plan.c.engine_batch_id.is_(None), _is_of(plan)),
     ]
-    inner: Select[Any] = select(*columns, *old).select_from(plan.join(entries, and_(*is_same))).where(is_current())
+    source = chosen.join(entries, _is_of(chosen)).join(plan, and_(*is_planned))
+    # Facts are a part's own: entries alike in all else may have another PUE.
+    is_same = and_(
+        engine_batches.c.engine_batch_id == entries.c.engine_batch_id,
+        engine_batches.c.part == entries.c.part,
+        engine_batches.c.fact_id == plan.c.fact_id,
+        engine_batches.c.region == plan.c.region,
+    )
+    source = source.join(engine_batches, is_same)
+    inner: Select[Any] = select(*columns, *old).select_from(source).where(is_current())
     return _with_saving(tx, inner.subquery("revised"))
 
 

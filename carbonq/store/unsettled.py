@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 
-from sqlalchemy import Integer, Text, and_, delete, or_, select, tuple_
+from sqlalchemy import ColumnElement, FromClause, Integer, Text, and_, delete, or_, select, tuple_
 
 from carbonq.model import Signal
 from carbonq.store import compute
 from carbonq.store.database import Tx
-from carbonq.store.dialect import UtcDateTime, is_any_of
+from carbonq.store.dialect import UtcDateTime
 from carbonq.store.tables import engine_batches, unsettled
 
 #: (signal, zone, window) of a rate.
@@ -22,14 +21,6 @@ Part = tuple[str, int]
 
 #: Parts of engine batches taken at once; realtime ones hold one entry each.
 MAX_PARTS = 5_000
-
-
-@dataclass(frozen=True, slots=True)
-class Awaited:
-    """One rate that a part waits for."""
-
-    part: Part
-    key: Key
 
 
 def pairs(tx: Tx) -> list[tuple[Signal, str]]:
@@ -82,35 +73,53 @@ def parts(tx: Tx, signal: Signal, zone: str, wanted: Sequence[datetime], *, max_
     return list(found)
 
 
-def of_parts(tx: Tx, wanted: Collection[Part]) -> list[Awaited]:
-    """Return all that some parts wait for."""
-    chosen = set(wanted)
-    ids = sorted({engine_batch_id for engine_batch_id, _ in chosen})
-    columns = (unsettled.c.signal, unsettled.c.zone, unsettled.c.window_at, unsettled.c.engine_batch_id)
-    statement = select(*columns, unsettled.c.part).where(is_any_of(tx, unsettled.c.engine_batch_id, ids))
-    signals = {signal.value: signal for signal in Signal}
-    return [
-        Awaited((engine_batch_id, part), (signals[signal], zone, at))
-        for signal, zone, at, engine_batch_id, part in tx.execute(statement)
-        if (engine_batch_id, part) in chosen
-    ]
+def keys(tx: Tx, of: Collection[Part]) -> set[Key]:
+    """Return all that some parts wait for, taken together."""
+    rows = _given_parts(tx, of)
+    columns = (unsettled.c.signal, unsettled.c.zone, unsettled.c.window_at)
+    statement = select(*columns).distinct().select_from(rows.join(unsettled, _is_of(rows)))
+    return {(Signal(row.signal), row.zone, row.window_at) for row in tx.execute(statement)}
 
 
-def forget(tx: Tx, done: Sequence[Awaited]) -> None:
-    """Take rates off the work list."""
-    if not done:
-        return
-    rows = compute.given(
+def by_part(tx: Tx, of: Collection[Part]) -> dict[Part, set[Key]]:
+    """Return what each of some parts waits for."""
+    rows = _given_parts(tx, of)
+    found: dict[Part, set[Key]] = {part: set() for part in of}
+    for row in tx.execute(select(unsettled).select_from(rows.join(unsettled, _is_of(rows)))):
+        found[row.engine_batch_id, row.part].add((Signal(row.signal), row.zone, row.window_at))
+    return found
+
+
+def forget(tx: Tx, of: Collection[Part], done: Collection[Key]) -> int:
+    """Take rates off the work list of some parts; return how many rows that were."""
+    if not of or not done:
+        return 0
+    rates = compute.given(
         tx,
         "done",
         {
-            "signal": (Text(), [one.key[0].value for one in done]),
-            "zone": (Text(), [one.key[1] for one in done]),
-            "window_at": (UtcDateTime(), [one.key[2] for one in done]),
-            "engine_batch_id": (Text(), [one.part[0] for one in done]),
-            "part": (Integer(), [one.part[1] for one in done]),
+            "signal": (Text(), [signal.value for signal, _, _ in done]),
+            "zone": (Text(), [zone for _, zone, _ in done]),
+            "window_at": (UtcDateTime(), [at for _, _, at in done]),
         },
     )
-    key = [unsettled.c[name] for name in ("signal", "zone", "window_at", "engine_batch_id", "part")]
-    same = select(*(rows.c[column.name] for column in key))
-    tx.execute(delete(unsettled).where(tuple_(*key).in_(same)))
+    parts_ = _given_parts(tx, of)
+    key = (unsettled.c.signal, unsettled.c.zone, unsettled.c.window_at)
+    part = (unsettled.c.engine_batch_id, unsettled.c.part)
+    statement = delete(unsettled).where(
+        tuple_(*part).in_(select(parts_.c.engine_batch_id, parts_.c.part)),
+        tuple_(*key).in_(select(rates.c.signal, rates.c.zone, rates.c.window_at)),
+    )
+    return compute.changed(tx, statement)
+
+
+def _given_parts(tx: Tx, of: Collection[Part]) -> FromClause:
+    columns = {
+        "engine_batch_id": (Text(), [engine_batch_id for engine_batch_id, _ in of]),
+        "part": (Integer(), [part for _, part in of]),
+    }
+    return compute.given(tx, "chosen", columns)
+
+
+def _is_of(rows: FromClause) -> ColumnElement[bool]:
+    return and_(unsettled.c.engine_batch_id == rows.c.engine_batch_id, unsettled.c.part == rows.c.part)

@@ -1,0 +1,36 @@
+"""The history of ledger entries over HTTP: all revisions of one, and later changes to what was reported."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Query
+
+from carbonq.api.context import ApiDep, CallerDep
+from carbonq.errors import InvalidRequest
+from carbonq.services import history
+from carbonq.units import parse_iso
+
+router = APIRouter()
+
+
+@router.get("/v1/ledger/{entry_id}/history")
+def entry_history(entry_id: str, api: ApiDep, caller: CallerDep) -> dict[str, Any]:
+    """Return all revisions of one of the caller's entries: who, when, why, and each figure before and after."""
+    return history.of_entry(api.db, entry_id, tenant=caller.tenant)
+
+
+@router.get("/v1/ledger_changes")
+def later_changes(
+    api: ApiDep, caller: CallerDep, since: Annotated[str, Query()], month: str | None = None
+) -> dict[str, Any]:
+    """Return what was recorded of the caller's entries after a time, by month of the window.
+
+    Added to a report as of then, it gives the report as of now.
+    """
+    try:
+        at = parse_iso(since)
+    except ValueError as error:
+        raise InvalidRequest(f"since is {since!r}, which is no time: {error}", param="since") from error
+    found = history.later_changes(api.db, since=at, month=month, tenant=caller.tenant)
+    return {"object": "ledger.changes", "since": since, "month": month, "data": found}

@@ -1,0 +1,53 @@
+"""Which provisional rates settled as which: pairs of rates with the energy that was booked by them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import and_, func, select
+
+from carbonq.model import EntryReason, Rate, RateStatus
+from carbonq.store import ledger
+from carbonq.store.database import Tx
+from carbonq.store.revisions import BOOKS
+from carbonq.store.tables import engine_batches, entries
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A provisional rate and the one that took its place in ``entries`` revisions, with their energy in uJ."""
+
+    book: str
+    provisional: Rate
+    settled: Rate
+    entries: int
+    energy_uj: int
+
+
+def pairs(tx: Tx, *, start_at: datetime | None, end_at: datetime | None) -> list[Pair]:
+    """Return what settled of windows ``[start_at, end_at)`` of entries; None means no bound."""
+    found: list[tuple[str, str, str, int, int]] = []
+    before = entries.alias("before")
+    is_before = and_(before.c.entry_id == entries.c.entry_id, before.c.revision == entries.c.revision - 1)
+    is_same = and_(
+        engine_batches.c.engine_batch_id == entries.c.engine_batch_id, engine_batches.c.part == entries.c.part
+    )
+    span = [engine_batches.c.window_at >= start_at] if start_at is not None else []
+    span += [engine_batches.c.window_at < end_at] if end_at is not None else []
+    source = engine_batches.join(entries, is_same).join(before, is_before)
+    for book, (rate_id, status, _) in BOOKS.items():
+        statement = (
+            select(before.c[rate_id], entries.c[rate_id], func.count(), func.coalesce(func.sum(entries.c.energy_uj), 0))
+            .select_from(source)
+            .where(
+                entries.c.reason == EntryReason.SETTLED.value,
+                before.c[status] == RateStatus.PROVISIONAL.value,
+                entries.c[status] == RateStatus.SETTLED.value,
+                *span,
+            )
+            .group_by(before.c[rate_id], entries.c[rate_id])
+        )
+        found += [(book, row[0], row[1], int(row[2]), int(row[3])) for row in tx.execute(statement)]
+    known = ledger.rates_of(tx, {rate_id for row in found for rate_id in row[1:3]})
+    return [Pair(book, known[old], known[new], count, energy) for book, old, new, count, energy in found]
