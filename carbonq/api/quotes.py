@@ -116,6 +116,7 @@ def _answer(api: Api, new: NewJob, ask: Ask, has_deadline: bool) -> dict[str, An
         max_chunk_items=api.limits.max_chunk_items,
         throughputs=learned,
         max_stale_s=api.max_stale_s,
+        models=api.models,
     )
     notes = list(made.notes)
     if api.treatments.is_observed or new.tenant in api.treatments.observed_tenants:
@@ -163,10 +164,15 @@ def _view(made: Quote) -> dict[str, Any]:
             "gco2e": _rounded(base.grams),
             "spread_gco2e": _rounded(base.spread_g),
         },
-        "asked": None if made.asked is None else _point_view(made.asked, made),
+        "asked": None if made.asked is None else _point_view(made.asked, made) | _feasible_view(made.asked.point, made),
         "curve": [_point_view(one, made) for one in made.curve],
         "uncertainty": UNCERTAINTY,
     }
+
+
+def _feasible_view(point: Point, made: Quote) -> dict[str, Any]:
+    """Say whether the deadline may be met if accepted work makes room, and what a submit would say where it cannot."""
+    return {"is_met_by_moving": point.is_met or made.shortage is None, "shortage": made.shortage}
 
 
 def _point_view(one: SetPoint, made: Quote) -> dict[str, Any]:

@@ -201,7 +201,10 @@ def _asked(asked: dict[str, Any], found: dict[str, Any]) -> list[tuple[str, obje
         pairs.append(("deadline", "can be met beside what is accepted already"))
     else:
         late = f"{asked['late_chunks'] + asked['unplaced_chunks']:,} of {found['chunks']:,} chunks would be late"
-        pairs.append(("deadline", f"CANNOT be met beside what is accepted already: {late}"))
+        if asked["is_met_by_moving"]:
+            pairs.append(("deadline", f"{late} beside what is accepted already, unless that makes room, as plans do"))
+        else:
+            pairs.append(("deadline", f"CANNOT be met: {late}; {asked['shortage']}"))
     return pairs
 
 

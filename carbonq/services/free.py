@@ -32,6 +32,10 @@ class Load:
     waiting_s: tuple[float, ...]
 
 
+#: Nothing is accepted.
+NO_LOAD = Load({}, {}, (), (), ())
+
+
 def read_load(tx: Tx, now: datetime, windows: int, factor: float) -> Load:
     """Read it for the ``windows`` windows from the one that holds ``now``; ``factor`` is grid for machine seconds."""
     running: defaultdict[str, list[float]] = defaultdict(list)

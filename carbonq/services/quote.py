@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 import numpy as np
@@ -21,7 +21,8 @@ from carbonq.plan import hardware, policy
 from carbonq.plan.capacity import window_starts
 from carbonq.plan.outlook import Outlook
 from carbonq.plan.quote import Baseline, Point, Quoter, Work, baseline_of
-from carbonq.services.free import free_lanes, read_load
+from carbonq.services.accepted import Asked, Fleet, shortage
+from carbonq.services.free import NO_LOAD, free_lanes, read_load
 from carbonq.services.outlook import load_outlook
 from carbonq.store import accepted, sources
 from carbonq.store.database import Database
@@ -87,7 +88,11 @@ class BaselineFacts:
 
 @dataclass(frozen=True, slots=True)
 class Quote:
-    """What a job would cause. ``asked`` is None without a deadline; ``regions`` are the outlook's rows."""
+    """What a job would cause. ``asked`` is None without a deadline; ``regions`` are the outlook's rows.
+
+    ``shortage`` is asked for where the deadline is not met beside accepted work that stays in its place: what submit
+    would say, that is how much cannot be in time however accepted work is moved. None: all of it may be.
+    """
 
     now: datetime
     signal: Signal
@@ -96,6 +101,7 @@ class Quote:
     sites: tuple[Site, ...]
     baseline: BaselineFacts | None
     asked: SetPoint | None
+    shortage: str | None
     curve: tuple[SetPoint, ...]
     known_until_at: datetime | None
     notes: tuple[str, ...]
@@ -113,11 +119,12 @@ def quote(
     max_chunk_items: int,
     throughputs: Mapping[tuple[str, str], Throughput],
     max_stale_s: float,
+    models: Mapping[str, Model] | None = None,
 ) -> Quote:
     """Return what ``ask`` would cause; nothing is written and nothing locked.
 
-    ``regions`` are all of the installation's as they are now; that the ask makes sense is checked by
-    ``submit.check_meaning``. Raises StoreUnavailable.
+    ``regions`` are all of the installation's as they are now, ``models`` those that accepted work may be of; that the
+    ask makes sense is checked by ``submit.check_meaning``. Raises StoreUnavailable.
     """
     now = clock.now()
     home = next((region for region in regions if region.name == home_region), None)
@@ -140,9 +147,20 @@ def quote(
         chunk_fill=chunk_fill,
         max_chunk_items=max_chunk_items,
     )
-    return _Curve(
+    curve = _Curve(
         ask, now, regions=shown, home=home, quoter=quoter, outlook=outlook, estimates=estimates, free_at=free_at
-    ).quote(signal)
+    )
+    made = curve.quote(signal)
+    if made.asked is None or made.asked.point.is_met or ask.deadline_at is None:
+        return made
+    empty = free_lanes(shown, NO_LOAD, now, windows)
+    alone = curve.asked(Quoter(outlook, empty, window_starts(now, windows), left_s))
+    if not alone.is_met:
+        return replace(made, shortage="not even with all slots of its regions to itself")
+    fleet = Fleet(regions, {**(models or {}), model.name: model}, throughputs, now=now, factor=clock.factor)
+    asked = Asked(model, ask.regions, ask.tokens, estimates.longest_chunk_s, ask.deadline_at)
+    with db.read() as tx:
+        return replace(made, shortage=shortage(tx, fleet, asked))
 
 
 class _Estimates:
@@ -167,6 +185,12 @@ class _Estimates:
         self.allowed = [row for row, region in enumerate(regions) if region in allowed]
         self._margin = policy.duration_margin(model.name, [one.hardware for one in allowed], throughputs)
         self._chunk_fill, self._max_chunk_items = chunk_fill, max_chunk_items
+
+    @property
+    def longest_chunk_s(self) -> float:
+        """Machine seconds of a chunk on the slowest allowed hardware, where there is time for a whole one."""
+        slowest = min(self.speeds[row].tokens_per_s for row in self.allowed)
+        return max(self.ask.tokens / self.work(math.inf).chunks, self.ask.longest_item) / slowest
 
     def work(self, left_s: float) -> Work:
         """Return the chunks of a job whose deadline is ``left_s`` grid seconds away."""
@@ -229,10 +253,17 @@ class _Curve:
             sites=tuple(self._site(row) for row in self.estimates.allowed),
             baseline=self._baseline_facts(),
             asked=None if asked_s is None or not self.usable else self._point(ALL, self.usable, asked_s),
+            shortage=None,
             curve=tuple(self._point(name, rows, one) for one in hours for name, rows in self._sets()),
             known_until_at=self.now + timedelta(seconds=known_s) if known_s else None,
             notes=tuple(self._notes()),
         )
+
+    def asked(self, quoter: Quoter) -> Point:
+        """Return what comes of the asked deadline in other room than the present one."""
+        assert self.ask.deadline_at is not None
+        left_s = (self.ask.deadline_at - self.now).total_seconds()
+        return quoter.point(self.estimates.work(left_s), self.usable, left_s)
 
     def _sets(self) -> list[tuple[str, list[int]]]:
         if not self.usable:

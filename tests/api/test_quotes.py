@@ -8,7 +8,7 @@ from typing import Any
 
 import httpx
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from carbonq.model import RegionState, Signal
 from carbonq.services.refresh import refresh
@@ -90,15 +90,24 @@ def test_lines_and_texts_are_read_as_a_submit_reads_them_and_nothing_stays(fed: 
 def test_accepted_work_keeps_its_slots(fed: Harness, http: httpx.Client) -> None:
     before = quote(http, deadline="2h", regions=["se"])
     now = fed.clock.now()
-    for number, name in enumerate(add_chunks(fed.db, 10, release_at=now, deadline_at=now + 9 * HOUR)):
+    theirs = {"regions": ("se",), "release_at": now, "deadline_at": now + 9 * HOUR}
+    for number, name in enumerate(add_chunks(fed.db, 10, **theirs)):
         place(fed.db, name, "se", now + timedelta(minutes=5 * number + 60))
     after = quote(http, deadline="2h", regions=["se"])
     assert before["asked"]["is_met"] and after["asked"]["is_met"]
     assert after["asked"]["gco2e"] > before["asked"]["gco2e"]
-    for number, name in enumerate(add_chunks(fed.db, 40, prefix="w", release_at=now, deadline_at=now + 9 * HOUR)):
+    for number, name in enumerate(add_chunks(fed.db, 40, prefix="w", **theirs)):
         place(fed.db, name, "se", now + timedelta(minutes=5 * (number % 24)))
     full = quote(http, deadline="2h", regions=["se"])
     assert not full["asked"]["is_met"] and full["asked"]["late_chunks"] == full["chunks"]
+    # What is there has nine hours: plans would make room.
+    assert full["asked"]["is_met_by_moving"] and full["asked"]["shortage"] is None
+    with fed.db.write() as tx:
+        tx.execute(update(chunks).values(deadline_at=now + 2 * HOUR))
+    urgent = quote(http, deadline="2h", regions=["se"])["asked"]
+    assert not urgent["is_met_by_moving"] and "beside the work already accepted" in urgent["shortage"]
+    alone = quote(http, deadline="7m", regions=["se"])["asked"]
+    assert not alone["is_met_by_moving"] and "all slots of its regions to itself" in alone["shortage"]
     assert full["asked"]["finish_at"] > full["asked"]["deadline_at"]
 
 
