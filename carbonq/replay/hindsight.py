@@ -122,7 +122,7 @@ def perfect(site: Site, work: Work, *, rows: Sequence[int] | None = None, slots:
                 truth(site.grid, site.model_regions, at, at + windows),
                 Terms(margin=0.0, near_tie=False),
             )
-            book.put(at, book.waiting, made)
+            book.put(at, book.waiting, made.region, made.window)
             plans += 1
         at += step
         book.begin(at if arrived < work.count or step < site.end - site.first else np.iinfo(np.int64).max)

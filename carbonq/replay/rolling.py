@@ -20,6 +20,7 @@ from carbonq.plan.forecaster import HISTORY_DAYS, WINDOWS_A_DAY
 from carbonq.plan.outlook import Outlook
 from carbonq.plan.planner import assign
 from carbonq.replay import newcomers
+from carbonq.replay.own_best import own_best
 from carbonq.replay.site import Site
 from carbonq.replay.walk import Walk
 from carbonq.replay.work import Work
@@ -72,16 +73,13 @@ class Book:
         """Plan some pieces at a moment on the slots that are not held."""
         work = self.work
         held = self._held(at, outlook.windows)
-        placed = self.start[chosen] >= at
-        column = np.where(placed, self.start[chosen] - at, -1)
-        current = np.stack((np.where(placed, self.region[chosen], -1), column), axis=1)
         demand = Demand(
             release_s=((work.release[chosen] - at) * WINDOW_S).astype(np.float64),
             due_s=((work.due[chosen] - at) * WINDOW_S).astype(np.float64),
             duration_s=(work.windows[chosen] * WINDOW_S).astype(np.float64),
             kind=self.kind[chosen],
             kinds=self.kinds,
-            current=current,
+            current=self._current(at, chosen),
         )
         capacity = Capacity(
             regions=self.site.regions,
@@ -91,12 +89,17 @@ class Book:
         )
         return assign(demand, outlook, capacity, now=window_at(at), terms=terms)
 
-    def put(self, at: int, chosen: IntArray, made: Assignment) -> int:
+    def _current(self, at: int, chosen: IntArray) -> IntArray:
+        placed = self.start[chosen] >= at
+        column = np.where(placed, self.start[chosen] - at, -1)
+        return np.stack((np.where(placed, self.region[chosen], -1), column), axis=1)
+
+    def put(self, at: int, chosen: IntArray, region: IntArray, column: IntArray) -> int:
         """Take a plan over; return how many placements moved. What found no place keeps waiting without one."""
-        start = np.where(made.window >= 0, made.window + at, -1)
+        start = np.where(column >= 0, column + at, -1)
         had = self.start[chosen] >= 0
-        moved = had & ((self.start[chosen] != start) | (self.region[chosen] != made.region))
-        self.region[chosen], self.start[chosen] = made.region, start
+        moved = had & ((self.start[chosen] != start) | (self.region[chosen] != region))
+        self.region[chosen], self.start[chosen] = region, start
         return int(moved.sum())
 
     def begin(self, until: int) -> None:
@@ -147,10 +150,29 @@ class Rolling(Book):
         self.waiting = np.concatenate((self.waiting, new))
         if not is_whole and self._newcomers(at, outlook):
             return
-        if len(self.waiting):
+        if not len(self.waiting):
+            return
+        self._plans += 1
+        if not self._own_best(at, outlook):
             made = self.assign(at, self.waiting, outlook, self._terms)
-            self._moves += self.put(at, self.waiting, made)
-            self._plans += 1
+            self._moves += self.put(at, self.waiting, made.region, made.window)
+
+    def _own_best(self, at: int, outlook: Outlook) -> bool:
+        """Give everything that waits its own cheapest cell, if that is a plan; False where it is none."""
+        chosen, work = self.waiting, self.work
+        free = np.maximum(self.slots[:, None] - self._held(at, outlook.windows), 0)
+        found = own_best(
+            work.due[chosen] - at,
+            work.windows[chosen],
+            self._current(at, chosen),
+            outlook,
+            free,
+            rows=self.rows,
+            margin=self._terms.margin,
+        )
+        if found is not None:
+            self._moves += self.put(at, chosen, *found)
+        return found is not None
 
     def _newcomers(self, at: int, outlook: Outlook) -> bool:
         """Place what has no place yet around the rest; False where some of it finds no room in time."""
