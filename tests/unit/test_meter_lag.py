@@ -129,6 +129,20 @@ def test_an_interval_over_a_window_edge_is_cut_at_the_edge_and_idle_waits_for_it
     assert [part.gpu_uj for part in closing.result()[0]] == [200, 300]
 
 
+def test_a_window_is_drained_once_and_only_when_its_last_moments_were_read_for() -> None:
+    world = World()
+    world.hub.flush()
+    world.clock.advance(WINDOW_S - 1.0 - 0.02)
+    world.hub.tick()
+    world.wait(0.02)
+    world.hub.tick()
+    assert list(world.hub.drain_idle()) == []
+    world.wait(0.08, uj=50)
+    world.hub.tick()
+    [idle] = world.hub.drain_idle()
+    assert (idle.part.gpu_uj, idle.part.duration_s) == (10, pytest.approx(WINDOW_S - 1.0))
+
+
 def test_a_batch_whose_interval_was_never_read_is_unknown_when_the_device_is_lost() -> None:
     world = World()
     handle = world.hub.start()
