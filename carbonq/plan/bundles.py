@@ -1,4 +1,4 @@
-"""Put short chunks together so that a lane of a cell is full. Pure.
+"""Put short chunks together so that a lane of a cell is full. Pure arrays.
 
 A *bundle* is what occupies one lane of one cell: one chunk, or several short ones that run one after another. All of
 a bundle's deadlines hold if it starts by its own latest start. Seconds are grid seconds from now.
@@ -7,10 +7,12 @@ a bundle's deadlines hold if it starts by its own latest start. Seconds are grid
 from __future__ import annotations
 
 import math
-from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
+from carbonq.plan.demand import Demand, FloatArray, IntArray
+from carbonq.plan.lanes import EPSILON_S
 from carbonq.units import WINDOW_S
 
 #: Share of a window that bundled chunks may fill by estimate; the rest absorbs the time between chunks.
@@ -21,95 +23,104 @@ DEADLINE_RATIO = 1.1
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
-    """A chunk as the planner's insides see it; ``regions`` and ``current`` are rows and columns of the arrays.
+class Bundles:
+    """``members`` are rows of the demand, bundle after bundle in the order in which they run.
 
-    ``max_rate`` is the carbon cap as the highest rate x PUE (gCO2e/kWh) within it.
+    Bundle ``b`` has ``members[begin[b]:begin[b + 1]]``; ``offset_s`` is when a member starts after its bundle's start.
+    ``current`` is the cell (region x windows + window) where all its members are now, -1 without one.
     """
 
-    duration_s: float
-    energy_uj: int
-    release_s: float
-    due_s: float
-    regions: tuple[int, ...]
-    max_rate: float = math.inf
-    current: tuple[int, int] | None = None
+    members: IntArray
+    begin: IntArray
+    offset_s: FloatArray
+    duration_s: FloatArray
+    release_s: FloatArray
+    latest_s: FloatArray
+    current: IntArray
+
+    def __len__(self) -> int:
+        """Count the bundles."""
+        return len(self.duration_s)
 
     @property
-    def latest_s(self) -> float:
-        """The latest start."""
-        return self.due_s - self.duration_s
+    def sizes(self) -> IntArray:
+        """Count each bundle's members."""
+        return np.diff(self.begin)
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
-    """What is planned as one; ``members`` are positions of pieces, in the order in which they run."""
-
-    members: tuple[int, ...]
-    duration_s: float
-    energy_uj: int
-    release_s: float
-    latest_s: float
-    regions: tuple[int, ...]
-    max_rate: float
-    current: tuple[int, int] | None
+def is_short(duration_s: FloatArray) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Say which chunks may share a lane: two of them fit."""
+    return duration_s * 2 <= BUNDLE_FILL * WINDOW_S
 
 
-def bundle(pieces: Sequence[Piece], positions: Sequence[int], *, is_tight: bool) -> list[Bundle]:
-    """Make bundles of the pieces at ``positions``.
+def bundle(demand: Demand, rows: IntArray, hard: IntArray, windows: int, *, is_tight: bool) -> Bundles:
+    """Make bundles of the chunks at ``rows``; ``hard`` numbers those that may use the same cells, by kind.
 
-    ``is_tight`` merges whatever may run in the same regions, for when lanes are scarce; otherwise only pieces with
+    ``is_tight`` merges whatever may run in the same regions, for when lanes are scarce; otherwise only chunks with
     alike deadlines and the same present placement share a lane, so that nothing loses its choice of windows.
     """
-    groups: defaultdict[tuple[object, ...], list[int]] = defaultdict(list)
-    for position in positions:
-        piece = pieces[position]
-        if piece.duration_s * 2 > BUNDLE_FILL * WINDOW_S:
-            groups[(position,)].append(position)
-            continue
-        release = math.ceil(max(piece.release_s, 0.0) / WINDOW_S)
-        key: tuple[object, ...] = (piece.regions, piece.max_rate, release)
+    short = is_short(demand.duration_s[rows])
+    alone, few = rows[~short], rows[short]
+    cell = np.where(demand.current[:, 1] >= 0, demand.current[:, 0] * windows + demand.current[:, 1], -1)
+    release = np.maximum(demand.release_s, 0.0)
+    begin = np.zeros(0, dtype=np.int64)
+    if len(few):
+        keys = [hard[demand.kind[few]], np.ceil(release[few] / WINDOW_S).astype(np.int64)]
         if not is_tight:
-            key += (_deadline_bucket(piece.due_s), piece.current)
-        groups[key].append(position)
-    bundles: list[Bundle] = []
-    for group in groups.values():
-        group.sort(key=lambda position: pieces[position].due_s)
-        bundles.extend(_cut(pieces, group))
-    return bundles
-
-
-def _deadline_bucket(due_s: float) -> int:
-    windows = max(1.0, due_s // WINDOW_S)
-    return int(windows) if windows < 10 else 10 + int(math.log(windows / 10) / math.log(DEADLINE_RATIO))
-
-
-def _cut(pieces: Sequence[Piece], group: Sequence[int]) -> list[Bundle]:
-    bundles: list[Bundle] = []
-    start, total = 0, 0.0
-    for end, position in enumerate(group):
-        if total and total + pieces[position].duration_s > BUNDLE_FILL * WINDOW_S:
-            bundles.append(_join(pieces, group[start:end]))
-            start, total = end, 0.0
-        total += pieces[position].duration_s
-    bundles.append(_join(pieces, group[start:]))
-    return bundles
-
-
-def _join(pieces: Sequence[Piece], members: Sequence[int]) -> Bundle:
-    ends, latest = 0.0, math.inf
-    for position in members:
-        ends += pieces[position].duration_s
-        latest = min(latest, pieces[position].due_s - ends)
-    first = pieces[members[0]]
-    places = {pieces[position].current for position in members}
-    return Bundle(
-        members=tuple(members),
-        duration_s=ends,
-        energy_uj=sum(pieces[position].energy_uj for position in members),
-        release_s=max(pieces[position].release_s for position in members),
-        latest_s=latest,
-        regions=first.regions,
-        max_rate=min(pieces[position].max_rate for position in members),
-        current=places.pop() if len(places) == 1 else None,
+            keys += [_deadline_bucket(demand.due_s[few]), cell[few]]
+        order = np.lexsort((few, demand.due_s[few], *keys))
+        few = few[order]
+        is_new = np.zeros(len(few), dtype=np.bool_)
+        is_new[0] = True
+        for key in keys:
+            is_new[1:] |= key[order][1:] != key[order][:-1]
+        begin = _cut(demand.duration_s[few], is_new)
+    members = np.concatenate((few, alone))
+    begin = np.concatenate((begin, np.arange(len(few), len(members) + 1))).astype(np.int64)
+    if not len(members):
+        none = np.zeros(0)
+        return Bundles(members, begin[-1:], none, none, none, none, np.zeros(0, dtype=np.int64))
+    heads = begin[:-1]
+    duration = demand.duration_s[members]
+    ends = np.cumsum(duration)
+    sizes = np.diff(begin)
+    before = np.where(np.repeat(sizes, sizes) > 1, ends - duration - np.repeat((ends - duration)[heads], sizes), 0.0)
+    places = cell[members]
+    low, high = np.minimum.reduceat(places, heads), np.maximum.reduceat(places, heads)
+    return Bundles(
+        members=members,
+        begin=begin,
+        offset_s=before,
+        duration_s=np.where(sizes > 1, np.add.reduceat(duration, heads), duration[heads]),
+        release_s=np.maximum.reduceat(release[members], heads),
+        latest_s=np.minimum.reduceat(demand.due_s[members] - duration - before, heads),
+        current=np.where(low == high, low, -1),
     )
+
+
+def _deadline_bucket(due_s: FloatArray) -> IntArray:
+    windows = np.maximum(1.0, due_s // WINDOW_S)
+    far = 10 + np.floor(np.log(np.maximum(windows, 10) / 10) / math.log(DEADLINE_RATIO))
+    return np.where(windows < 10, windows, far).astype(np.int64)
+
+
+def _cut(duration_s: FloatArray, is_new: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> IntArray:
+    """Return where bundles begin: at each new group, and wherever the next chunk would overfill a lane.
+
+    Each position knows where the bundle after its own would begin if it began one; which positions do begin one is
+    found by jumps of 1, 2, 4 ... bundles at once.
+    """
+    n = len(duration_s)
+    ends = np.cumsum(duration_s)
+    room = ends - duration_s + BUNDLE_FILL * WINDOW_S + EPSILON_S
+    groups = np.append(np.flatnonzero(is_new), n)
+    group_end = np.repeat(groups[1:], np.diff(groups))
+    jump = np.append(np.minimum(np.searchsorted(ends, room, side="right"), group_end), n)
+    begins = np.zeros(n + 1, dtype=np.bool_)
+    begins[groups] = True
+    while True:
+        begins[jump[begins]] = True
+        if (jump[begins] == n).all():
+            break
+        jump = jump[jump]
+    return np.flatnonzero(begins[:-1]).astype(np.int64)

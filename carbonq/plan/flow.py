@@ -1,301 +1,294 @@
-"""The exact assignment of bundles to lanes as a min-cost flow. Pure.
+"""The exact assignment of lanes wanted to cells as a min-cost flow. Pure.
 
-Network: bundles alike in everything are a *group*; groups alike but for their present placement are a *class* (same
-choice of windows, same costs). Flow runs group -> class -> (window, cost class) -> cell -> sink, by way of blocks of
-windows where a class may use all of one; a group also has an arc
-straight to the cell it is placed in, at a discount; a class has an arc to the sink for what cannot be in time, dearer
-than everything else together, so that the number in time is the largest possible. The size follows the number of
-distinct classes, not of chunks. Costs are integers; ties go to the earlier window, the emptier cell, the nearer region.
+Wanted lanes alike in kind, first and last window are one *class*, so that the size of the network (``network.py``)
+follows the number of distinct classes and not of chunks. What is placed already forms *groups* by (class, cell), each
+with an arc straight to its cell at a discount, the margin for staying. If not everything can be in time, a first flow
+without any carbon finds the fewest late and of these plans the least lateness, and the second one the least carbon for
+that. Costs are whole numbers; ties go to the earlier window, the emptier cell, the nearer region.
 """
 
 from __future__ import annotations
 
 import logging
-import math
-from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
-from ortools.graph.python import min_cost_flow
 
-from carbonq.plan.bundles import Bundle
-from carbonq.plan.lanes import EPSILON_S, FloatArray, Lanes
-from carbonq.units import UJ_PER_KWH
+from carbonq.plan.contiguous import rows_of
+from carbonq.plan.demand import BoolArray, FloatArray, IntArray
+from carbonq.plan.network import Arcs, Classes, Tree, arrivals, grow, most_units, price_of, reach, share
 
 logger = logging.getLogger(__name__)
-
-IntArray = npt.NDArray[np.int64]
-Cell = tuple[int, int]
-
-#: Distinct energies that are kept apart; more are put into as many geometric classes, costed at their lower edge.
-ENERGY_CLASSES = 8
-
-#: Windows that share a node on the way from a class, so that a class with a late deadline needs few arcs.
-BLOCK = 16
 
 #: Weights of the ties, in units of the integer cost.
 _TIE_WINDOW, _TIE_LOAD, _TIE_FAR, _TIE_MOVE = 5, 2, 1, 1
 
-#: The dearest single placement is at most this many units, so that rounding costs at most 1e-9 of it.
+#: The dearest single placement has this many units, so that rounding and ties cost less than a millionth of it.
 _MOST_UNITS = 10**10
 
 #: Breaking a carbon cap costs as much as this many of the dearest placements.
 _CAP_PENALTY = 100
 
+#: One unit more than there is room for costs as much as this many of the dearest placements (in prices only).
+_BEYOND = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Lanes wanted, by column: ``kind``, ``first`` and ``last`` window, ``current`` cell (-1: none), ``size``.
+
+    Of a class the larger ``size`` gets the cheaper cells.
+    """
+
+    kind: IntArray
+    first: IntArray
+    last: IntArray
+    current: IntArray
+    size: FloatArray
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """What there is: ``cost[k, r, w]`` in grams, ``may[k, r]``, ``over_cap[k, r, w]``, free ``slots[r, w]``."""
+
+    cost: FloatArray
+    may: BoolArray
+    over_cap: BoolArray | None
+    slots: IntArray
+    is_far: BoolArray
+
 
 @dataclass(frozen=True, slots=True)
 class Solution:
-    """Where bundles go, by position; None for one that cannot be in time.
+    """The cell (region x windows + window) of each lane wanted, -1 without room; ``stays``: where it is already.
 
-    No plan of these bundles costs less than ``bound_g`` (None when some are late, or when the solver gave up).
+    ``prices[r, w]`` is what taking one more lane of a cell would cost all others together, in grams.
     """
 
-    cells: list[Cell | None]
-    bound_g: float | None
+    cell: IntArray
+    stays: BoolArray
+    prices: FloatArray
 
 
-@dataclass(slots=True)
-class _Arcs:
-    tails: list[IntArray] = field(default_factory=list[IntArray])
-    heads: list[IntArray] = field(default_factory=list[IntArray])
-    caps: list[IntArray] = field(default_factory=list[IntArray])
-    costs: list[IntArray] = field(default_factory=list[IntArray])
-    size: int = 0
+def solve(wanted: Wanted, offer: Offer, margin: float) -> Solution:
+    """Place lanes of one window each; as many as can be are in time, then the least lateness, then the least cost.
 
-    def add(self, tails: object, heads: object, caps: object, costs: object) -> slice:
-        """Add arcs (arrays or numbers, broadcast); return where their flows will be."""
-        columns = [np.asarray(column, dtype=np.int64) for column in (tails, heads, caps, costs)]
-        tail, head, cap, cost = (np.atleast_1d(column) for column in np.broadcast_arrays(*columns))
-        self.tails.append(tail)
-        self.heads.append(head)
-        self.caps.append(cap)
-        self.costs.append(cost)
-        self.size += len(tail)
-        return slice(self.size - len(tail), self.size)
-
-
-def energy_floors(energies: Sequence[int]) -> dict[int, int]:
-    """Map each energy to the lower edge of its class; to itself where there are few distinct ones."""
-    distinct = sorted(set(energies))
-    if len(distinct) <= ENERGY_CLASSES:
-        return {energy: energy for energy in distinct}
-    low = max(1, distinct[0])
-    ratio = (max(distinct[-1], low + 1) / low) ** (1 / ENERGY_CLASSES)
-    floors: dict[int, int] = {}
-    for energy in distinct:
-        step = min(ENERGY_CLASSES - 1, int(math.log(max(energy, 1) / low) / math.log(ratio)))
-        floors[energy] = min(energy, math.floor(low * ratio**step))
-    return floors
-
-
-def solve(bundles: Sequence[Bundle], lanes: Lanes, rates: FloatArray, near: Sequence[int], margin: float) -> Solution:
-    """Place bundles of at most one window each on the empty lanes.
-
-    ``rates`` is rate x PUE by ``[region, window]``, without gaps; ``near`` ranks the regions, 0 nearest. A present
-    placement is kept unless leaving it gains more than ``margin`` of its cost.
+    A present placement is kept unless leaving it gains more than ``margin`` of its cost.
     """
-    if not bundles:
-        return Solution([], 0.0)
-    return _Network(bundles, lanes, rates, near, margin).solve()
+    windows = offer.slots.shape[1]
+    cell = np.full(len(wanted.kind), -1, dtype=np.int64)
+    stays = np.zeros(len(cell), dtype=np.bool_)
+    prices = np.zeros(offer.slots.shape)
+    rows = np.flatnonzero((wanted.first < windows) & np.any(offer.may, axis=1)[wanted.kind])
+    if not len(rows) or not offer.slots.any():
+        return Solution(cell, stays, prices)
+    kind, first = wanted.kind[rows], np.maximum(wanted.first[rows], 0)
+    last = np.minimum(wanted.last[rows], windows - 1)
+    of, chosen = rows_of(kind, last, first)
+    classes = Classes(kind[chosen], first[chosen], last[chosen], np.bincount(of, minlength=len(chosen)))
+    current = _current(wanted.current[rows], classes, of, offer)
+    network = _Network(classes, np.arange(len(classes)), of, current, offer=offer, margin=margin)
+    if (classes.last < classes.first).any() or not network.run():
+        parts, parent = _least_late(classes, offer)
+        is_whole = np.bincount(parent, weights=parts.count, minlength=len(classes)) >= classes.count
+        is_whole &= np.bincount(parent, minlength=len(classes)) == 1
+        is_whole &= classes.last >= classes.first
+        current = np.where(is_whole[of], current, -1)
+        network = _Network(parts, parent, of, current, offer=offer, margin=margin)
+        if len(parts) and not network.run():
+            return Solution(cell, stays, prices)
+        if not len(parts):
+            return Solution(cell, stays, prices)
+    cell[rows], stays[rows] = network.read(wanted.size[rows])
+    return Solution(cell, stays, network.prices())
+
+
+def _current(current: IntArray, classes: Classes, of: IntArray, offer: Offer) -> IntArray:
+    region, window = np.divmod(np.maximum(current, 0), offer.slots.shape[1])
+    fits = (current >= 0) & (window >= classes.first[of]) & (window <= classes.last[of])
+    fits &= offer.may[classes.kind[of], region] & (offer.slots[region, window] > 0)
+    return np.where(fits, current, -1)
 
 
 class _Network:
+    """Classes (parts of what ``of`` numbers: ``parent``) and groups of what is placed, on an offer."""
+
     def __init__(
-        self, bundles: Sequence[Bundle], lanes: Lanes, rates: FloatArray, near: Sequence[int], margin: float
+        self, classes: Classes, parent: IntArray, of: IntArray, current: IntArray, *, offer: Offer, margin: float
     ) -> None:
-        self.bundles, self.lanes, self.rates, self.margin = bundles, lanes, rates, margin
-        self.near = np.minimum(np.asarray(near, dtype=np.int64), 1)
-        self.floors = energy_floors([bundle.energy_uj for bundle in bundles])
-        self.kinds: dict[tuple[tuple[int, ...], int, float], int] = {}  # cost classes
-        self.classes: dict[tuple[int, int, int], int] = {}  # (kind, first window, last window)
-        self.groups: defaultdict[tuple[int, Cell | None], list[int]] = defaultdict(list)
-        self.hopeless: list[int] = []
-        for position, bundle in enumerate(bundles):
-            self._sort_in(position, bundle)
+        self.classes, self.parent, self.of, self.current, self.offer = classes, parent, of, current, offer
+        self.margin = margin
+        self.kinds, self.regions, self.windows = offer.cost.shape
+        placed = np.flatnonzero(current >= 0)
+        group, members = rows_of(of[placed], current[placed])
+        self.group_of = np.full(len(of), -1)
+        self.group_of[placed] = group
+        self.group_count = np.bincount(group, minlength=len(members)).astype(np.int64)
+        # Only classes that are whole have groups, so the part of a group's class is the one with that parent.
+        part_of = np.zeros(int(parent.max(initial=-1)) + 1, dtype=np.int64)
+        part_of[parent] = np.arange(len(parent))
+        self.group_class = part_of[of[placed[members]]] if len(members) else members
+        self.group_cell = current[placed[members]]
 
-    def _sort_in(self, position: int, bundle: Bundle) -> None:
-        starts, lanes = self.lanes.starts_s, self.lanes
-        first = int(np.searchsorted(starts, bundle.release_s - EPSILON_S))
-        if first == 0 and bundle.duration_s > lanes.length_s[0] + EPSILON_S:
-            first = 1
-        last = int(np.searchsorted(starts, bundle.latest_s + EPSILON_S, side="right")) - 1
-        if last < first or not bundle.regions:
-            self.hopeless.append(position)
-            return
-        kind = self.kinds.setdefault((bundle.regions, self.floors[bundle.energy_uj], bundle.max_rate), len(self.kinds))
-        index = self.classes.setdefault((kind, first, last), len(self.classes))
-        current = bundle.current
-        if current is not None and not (
-            first <= current[1] <= last and current[0] in bundle.regions and lanes.free[current] > 0
-        ):
-            current = None
-        self.groups[index, current].append(position)
-
-    def solve(self) -> Solution:
-        """Build the network, solve it and read the cells off its flows."""
-        self.cells: list[Cell | None] = [None] * len(self.bundles)
-        self.count = len(self.bundles) - len(self.hopeless)
-        if self.count == 0:
-            return Solution(self.cells, None)
-        self._number()
-        self._scale()
-        self.arcs = _Arcs()
+    def run(self) -> bool:
+        """Build the network and solve it; False where not everything can be in time."""
+        classes, groups = self.classes, len(self.group_count)
+        self.arcs = Arcs()
+        self.tree = grow(self.arcs, classes, self.kinds, self.windows, first_class=groups, base=groups + len(classes))
+        # A single kind needs no nodes for cells.
+        self.is_direct = self.kinds == 1 and not groups
+        self.cell_node = self.tree.end
+        self.sink = self.cell_node + (0 if self.is_direct else self.regions * self.windows)
+        penalty = _CAP_PENALTY if self.offer.over_cap is not None else 0
+        dearest = float(np.abs(self.offer.cost[self.offer.may]).max())
+        self.unit = most_units(dearest, self.sink + 1, penalty, _MOST_UNITS)
+        self.over_cap = round(penalty * self.unit * dearest)
+        self.beyond = round(_BEYOND * (1 + penalty) * self.unit * dearest) + 16 * _TIE_WINDOW * self.windows
         self._add_groups()
-        self._add_classes()
-        self._add_blocks()
         self._add_offers()
-        self._add_cells()
-        solved = self._run()
-        if solved is None:
-            return Solution(self.cells, None)
-        flows, total = solved
-        self._read(flows)
-        if any(cell is None for cell in self.cells):
-            return Solution(self.cells, None)
-        # The ties are in the total but not in the grams; taking off their most keeps the bound a bound.
-        bound = (total - self.count * self.most_tie) / self.unit if self.unit > 0 else 0.0
-        return Solution(self.cells, max(0.0, bound))
-
-    def _number(self) -> None:
-        """Number the nodes: groups, classes, (kind, block), (kind, window), (region, window), sink."""
-        self.regions, self.windows = self.lanes.free.shape
-        self.blocks = -(-self.windows // BLOCK)
-        self.kind_list, self.class_list, self.group_list = list(self.kinds), list(self.classes), list(self.groups)
-        self.class_node = len(self.group_list)
-        self.block_node = self.class_node + len(self.class_list)
-        self.kind_node = self.block_node + len(self.kind_list) * self.blocks
-        self.cell_node = self.kind_node + len(self.kind_list) * self.windows
-        self.sink = self.cell_node + self.regions * self.windows
-
-    def _scale(self) -> None:
-        """Choose how many integer units a gram has."""
-        self.worth = np.array([energy / UJ_PER_KWH for _, energy, _ in self.kind_list])
-        dearest = float(self.worth.max() * self.rates.max())
-        penalty = _CAP_PENALTY if any(math.isfinite(cap) for *_, cap in self.kind_list) else 0
-        # The solver multiplies costs by the number of nodes; all of it must stay below 2^63.
-        most = min(_MOST_UNITS, 2**61 // ((self.sink + 2) * (self.count + 1) * (penalty + 2)))
-        self.unit = most / dearest if dearest > 0 else 0.0
-        self.most_tie = _TIE_WINDOW * self.windows + _TIE_LOAD + _TIE_FAR + _TIE_MOVE
-        self.over_cap = penalty * most
-        self.late = (self.count + 1) * (most + self.over_cap + self.most_tie)
+        rest = classes.count - np.bincount(self.group_class, self.group_count, len(classes)).astype(np.int64)
+        status, self.flows = self.arcs.solve(np.concatenate((self.group_count, rest)), self.sink)
+        if status not in ("OPTIMAL", "INFEASIBLE"):
+            logger.error("min-cost flow of %d lanes ended with status %s", int(classes.count.sum()), status)
+        return status == "OPTIMAL"
 
     def _add_groups(self) -> None:
-        self.kept: list[tuple[int, slice]] = []
-        for node, (index, current) in enumerate(self.group_list):
-            size = len(self.groups[index, current])
-            self.arcs.add(node, self.class_node + index, size, 0)
-            if current is None:
-                continue
-            kind = self.class_list[index][0]
-            cost = round(self.unit * self.worth[kind] * self.rates[current] * (1 - self.margin))
-            cost += self.over_cap if self.rates[current] > self.kind_list[kind][2] else 0
-            head = self.cell_node + current[0] * self.windows + current[1]
-            self.kept.append((node, self.arcs.add(node, head, size, cost)))
-
-    def _add_classes(self) -> None:
-        sizes: Counter[int] = Counter()
-        for (index, _), members in self.groups.items():
-            sizes[index] += len(members)
-        self.choices: list[tuple[slice, IntArray]] = []
-        self.reach: dict[int, tuple[int, int]] = {}
-        for index, (kind, first, last) in enumerate(self.class_list):
-            whole = np.arange(-(-first // BLOCK), (last + 1) // BLOCK)
-            single = np.arange(first, last + 1)
-            if len(whole):
-                single = single[(single < whole[0] * BLOCK) | (single >= (whole[-1] + 1) * BLOCK)]
-            blocks = self.block_node + kind * self.blocks + whole
-            heads = np.concatenate((blocks, self.kind_node + kind * self.windows + single))
-            where = self.arcs.add(self.class_node + index, heads, sizes[index], 0)
-            # Blocks are told from windows by their sign.
-            self.choices.append((where, np.concatenate((-1 - whole, single))))
-            low, high = self.reach.get(kind, (first, last))
-            self.reach[kind] = (min(low, first), max(high, last))
-            self.arcs.add(self.class_node + index, self.sink, sizes[index], self.late)
-
-    def _add_blocks(self) -> None:
-        self.spread: list[tuple[int, int, slice]] = []
-        for kind, (low, high) in self.reach.items():
-            span = np.arange(-(-low // BLOCK) * BLOCK, (high + 1) // BLOCK * BLOCK)
-            if len(span):
-                tails = self.block_node + kind * self.blocks + span // BLOCK
-                heads = self.kind_node + kind * self.windows + span
-                self.spread.append((kind, int(span[0]), self.arcs.add(tails, heads, self.count, 0)))
+        region, window = np.divmod(self.group_cell, self.windows)
+        kind = self.classes.kind[self.group_class]
+        groups = np.arange(len(self.group_cell))
+        cost = self.offer.cost[kind, region, window]
+        units = np.rint(self.unit * (cost - self.margin * np.abs(cost))).astype(np.int64)
+        if self.offer.over_cap is not None:
+            units += np.where(self.offer.over_cap[kind, region, window], self.over_cap, 0)
+        self.arcs.add(groups, len(groups) + self.group_class, self.group_count, 0)
+        self.kept = self.arcs.add(groups, self.cell_node + self.group_cell, self.group_count, units)
 
     def _add_offers(self) -> None:
-        """From each (kind, window) to the cells that its bundles may use."""
-        self.offers: list[tuple[int, slice, IntArray]] = []
-        for kind, (low, high) in self.reach.items():
-            rows = np.asarray(self.kind_list[kind][0])
-            row, window = np.nonzero(self.lanes.free[rows, low : high + 1] > 0)
-            row, window = rows[row], window + low
-            rate = self.rates[row, window]
-            cost = np.rint(self.unit * self.worth[kind] * rate).astype(np.int64)
-            cost += _TIE_WINDOW * window + _TIE_FAR * self.near[row] + _TIE_MOVE
-            cost += np.where(rate > self.kind_list[kind][2], self.over_cap, 0)
-            tails = self.kind_node + kind * self.windows + window
-            numbers = row * self.windows + window
-            where = self.arcs.add(tails, self.cell_node + numbers, self.lanes.free[row, window], cost)
-            self.offers.append((kind, where, numbers))
+        """From each (kind, window) to the cells that it may use, and from there to the sink."""
+        offer, slots = self.offer, self.offer.slots
+        low, high = reach(self.classes, self.kinds, self.windows)
+        column = np.arange(self.windows)
+        may = offer.may[:, :, None] & (slots > 0) & ((column >= low[:, None]) & (column <= high[:, None]))[:, None, :]
+        kind, region, window = np.nonzero(may)
+        cost = np.rint(self.unit * offer.cost[kind, region, window]).astype(np.int64)
+        cost += _TIE_WINDOW * window + _TIE_FAR * offer.is_far[region] + _TIE_MOVE
+        if offer.over_cap is not None:
+            cost += np.where(offer.over_cap[kind, region, window], self.over_cap, 0)
+        self.offer_leaf, self.offer_cell = kind * self.windows + window, region * self.windows + window
+        free = slots[region, window]
+        first_half = (free + 1) // 2
+        leaf = self.tree.leaf + self.offer_leaf
+        if self.is_direct:
+            self.offered = self.arcs.add(leaf, self.sink, first_half, cost)
+            self.more = self.arcs.add(leaf, self.sink, free - first_half, cost + _TIE_LOAD)
+            return
+        self.offered = self.arcs.add(leaf, self.cell_node + self.offer_cell, free, cost)
+        region, window = np.nonzero(slots > 0)
+        free, node = slots[region, window], self.cell_node + region * self.windows + window
+        self.arcs.add(node, self.sink, (free + 1) // 2, 0)
+        self.arcs.add(node, self.sink, free // 2, _TIE_LOAD)
 
-    def _add_cells(self) -> None:
-        row, window = np.nonzero(self.lanes.free > 0)
-        free = self.lanes.free[row, window]
-        nodes = self.cell_node + row * self.windows + window
-        self.arcs.add(nodes, self.sink, (free + 1) // 2, 0)
-        self.arcs.add(nodes, self.sink, free // 2, _TIE_LOAD)
+    def read(self, size: FloatArray) -> tuple[IntArray, BoolArray]:
+        """Return each lane's cell and whether it stays where it was."""
+        cell = np.full(len(self.of), -1, dtype=np.int64)
+        stays = np.zeros(len(cell), dtype=np.bool_)
+        if len(self.group_count):
+            placed = np.flatnonzero(self.group_of >= 0)
+            order = placed[np.lexsort((placed, self.group_of[placed]))]
+            begin = np.cumsum(self.group_count) - self.group_count
+            rank = np.arange(len(order)) - begin[self.group_of[order]]
+            staying = order[rank < self.flows[self.kept][self.group_of[order]]]
+            cell[staying], stays[staying] = self.current[staying], True
+        out = self.flows[self.offered] + (self.flows[self.more] if self.is_direct else 0)
+        of, went, count = share(arrivals(self.tree, self.flows), (self.offer_leaf, self.offer_cell, out))
+        of, kind = self.parent[of], self.classes.kind[of]
+        region, window = np.divmod(went, self.windows)
+        order = np.lexsort((region, window, self.offer.cost[kind, region, window], of))
+        got, got_of = np.repeat(went[order], count[order]), np.repeat(of[order], count[order])
+        todo = np.flatnonzero(~stays)
+        todo = todo[np.lexsort((todo, -size[todo], self.of[todo]))]
+        rank = np.arange(len(todo)) - np.searchsorted(self.of[todo], self.of[todo])
+        todo = todo[rank < np.bincount(got_of, minlength=int(self.of.max()) + 1)[self.of[todo]]]
+        cell[todo] = got
+        return cell, stays
 
-    def _run(self) -> tuple[IntArray, int] | None:
-        # The stubs of this binding contradict what it takes, hence Any.
-        solver: Any = min_cost_flow.SimpleMinCostFlow()
-        columns = (self.arcs.tails, self.arcs.heads, self.arcs.caps, self.arcs.costs)
-        arcs = solver.add_arcs_with_capacity_and_unit_cost(*(np.concatenate(column) for column in columns))
-        supplies = [len(self.groups[key]) for key in self.group_list]
-        nodes = np.array([*range(len(supplies)), self.sink], dtype=np.int64)
-        solver.set_nodes_supplies(nodes, np.array([*supplies, -self.count], dtype=np.int64))
-        status = solver.solve()
-        # Reading the flows of an unsolved network ends the process, so the status comes first.
-        if status != solver.OPTIMAL:
-            logger.error("min-cost flow of %d bundles ended with status %s; planning serially", self.count, status)
-            return None
-        return np.asarray(solver.flows(arcs), dtype=np.int64), int(solver.optimal_cost())
+    def prices(self) -> FloatArray:
+        """Return what taking one more lane of each cell would cost all others together, in grams."""
+        made = np.zeros((self.regions, self.windows))
+        if self.is_direct:
+            starts = np.append(np.unique(self.tree.leaf + self.offer_leaf), self.sink)
+        else:
+            starts = np.append(np.unique(self.cell_node + self.offer_cell), self.sink)
+        cost = np.full(len(starts), self.beyond)
+        cost[-1] = 0
+        far = self.arcs.distances(self.flows, starts, cost)
+        cells = self.offer_cell
+        region, window = np.divmod(cells, self.windows)
+        if self.is_direct:
+            worth = price_of(far[self.tree.leaf + self.offer_leaf], self.unit) - self.offer.cost[0, region, window]
+        else:
+            worth = price_of(far[self.cell_node + cells], self.unit)
+        made[region, window] = np.maximum(worth, 0.0)
+        return made
 
-    def _read(self, flows: IntArray) -> None:
-        """Turn flows into cells: any split of a node's flow is as good, so dear bundles get the cleaner cells."""
-        staying = {node: int(flows[where][0]) for node, where in self.kept}
-        pools: defaultdict[int, list[int]] = defaultdict(list)
-        for node, (index, current) in enumerate(self.group_list):
-            members = self.groups[index, current]
-            stay = staying.get(node, 0)
-            for position in members[:stay]:
-                self.cells[position] = current
-            pools[index].extend(members[stay:])
-        shelves = self._shelves(flows)
-        for index, (kind, _, _) in enumerate(self.class_list):
-            where, targets = self.choices[index]
-            got: list[Cell] = []
-            for step in np.flatnonzero(flows[where]):
-                shelf = shelves[kind, int(targets[step])]
-                got.extend(shelf.pop() for _ in range(int(flows[where][step])))
-            got.sort(key=lambda cell: (self.rates[cell], cell[1], cell[0]))
-            pool = sorted(pools[index], key=lambda position: -self.bundles[position].energy_uj)
-            for position, cell in zip(pool, got, strict=False):  # the rest of the pool is late
-                self.cells[position] = cell
 
-    def _shelves(self, flows: IntArray) -> dict[tuple[int, int], list[Cell]]:
-        """Return the cells that the flow gives to each (kind, window) and (kind, -1 - block)."""
-        shelves: defaultdict[tuple[int, int], list[Cell]] = defaultdict(list)
-        for kind, where, numbers in self.offers:
-            used = flows[where]
-            for offer in np.flatnonzero(used):
-                row, window = divmod(int(numbers[offer]), self.windows)
-                shelves[kind, window].extend([(row, window)] * int(used[offer]))
-        for kind, first, where in self.spread:
-            used = flows[where]
-            for step in np.flatnonzero(used):
-                window = first + int(step)
-                shelf = shelves[kind, window]
-                shelves[kind, -1 - window // BLOCK].extend(shelf.pop() for _ in range(int(used[step])))
-        return shelves
+def _least_late(classes: Classes, offer: Offer) -> tuple[Classes, IntArray]:
+    """Return the classes in parts that can all be placed, each by its own last window, and the class of each part.
+
+    As many lanes as possible are in time, then as few as possible have no room at all, then the windows by which the
+    others are late are as few as possible in sum. Kinds that may use the same regions are one here.
+    """
+    same, chosen = rows_of(*offer.may.T.astype(np.int64)) if offer.may.shape[1] else (classes.kind, classes.kind)
+    kind, kinds, windows = same[classes.kind], len(chosen), offer.slots.shape[1]
+    hard = Classes(kind, classes.first, classes.last, classes.count)
+    timely = np.flatnonzero(classes.last >= classes.first)
+    arcs, count = Arcs(), len(classes)
+    tree = _timely(arcs, hard, timely, kinds, windows)
+    late_node = tree.end
+    cell_node = late_node + kinds * windows
+    sink = cell_node + offer.slots.size
+    # A path passes each (kind, window) and each class at most once: so much is worth more than all it may gain.
+    homeless = kinds * windows + windows + 1
+    late = homeless * (count + 2)
+    entry = np.maximum(classes.last + 1, classes.first)
+    delay = np.maximum(entry - np.maximum(classes.last, 0), 0)
+    can_wait = np.flatnonzero(entry < windows)
+    waits = arcs.add(
+        can_wait, late_node + (kind * windows + entry)[can_wait], classes.count[can_wait], late + delay[can_wait]
+    )
+    total = int(classes.count.sum())
+    spot = np.arange(kinds * windows)
+    onward = spot[spot % windows < windows - 1]
+    arcs.add(late_node + onward, late_node + onward + 1, total, 1)
+    ends = arcs.add(late_node + spot, tree.leaf + spot, total, 0)
+    may = offer.may[chosen][:, :, None] & (offer.slots > 0)
+    row, region, window = np.nonzero(may)
+    arcs.add(tree.leaf + row * windows + window, cell_node + region * windows + window, total, 0)
+    region, window = np.nonzero(offer.slots > 0)
+    arcs.add(cell_node + region * windows + window, sink, offer.slots[region, window], 0)
+    left_out = arcs.add(np.arange(count), sink, classes.count, late + homeless)
+    status, flows = arcs.solve(classes.count, sink)
+    if status != "OPTIMAL":
+        logger.error("flow of least lateness of %d lanes ended with status %s", total, status)
+        none = np.zeros(0, dtype=np.int64)
+        return Classes(none, none, none, none), none
+    waiting = np.zeros(count, dtype=np.int64)
+    waiting[can_wait] = flows[waits]
+    # First in, first out: whoever began to wait earlier starts earlier.
+    order = np.lexsort((classes.last, entry))
+    rank = np.empty(count, dtype=np.int64)
+    rank[order] = np.arange(count)
+    came, until, size = share((kind, rank, waiting), (spot // windows, spot % windows, flows[ends]))
+    in_time = classes.count - waiting - flows[left_out]
+    parent = np.concatenate((np.flatnonzero(in_time > 0), order[came]))
+    last = np.concatenate((classes.last[in_time > 0], until))
+    parts = Classes(classes.kind[parent], classes.first[parent], last, np.concatenate((in_time[in_time > 0], size)))
+    return parts, parent
+
+
+def _timely(arcs: Arcs, hard: Classes, timely: IntArray, kinds: int, windows: int) -> Tree:
+    """Grow the tree for the classes that can be in time at all; their nodes keep the numbers of all classes."""
+    is_timely = np.zeros(len(hard), dtype=np.bool_)
+    is_timely[timely] = True
+    cut = Classes(hard.kind, hard.first, np.where(is_timely, hard.last, hard.first - 1), hard.count)
+    return grow(arcs, cut, kinds, windows, first_class=0, base=len(hard))

@@ -1,30 +1,45 @@
 """Place every waiting chunk in the cell of least carbon that still meets its deadline. Pure: no clock, no database.
 
-The plan is exact (min-cost flow, ``flow.py``) over bundles of at most a window (``bundles.py``). Chunks longer than a
-window are placed first, one by one. If some deadline is missed, tighter packings are tried, and the plan with the
-fewest late chunks wins. Without any carbon signal the plan is an *overlay*: as early as possible, nearest region first,
-deadlines still first. Costs are energy x PUE x MOER of the impact book; durations are grid seconds on one slot.
+Chunks longer than a window hold their slot for several (``contiguous.py``); all others are placed by an exact min-cost
+flow (``flow.py``) over bundles of at most a window (``bundles.py``). If something would be late, other packings are
+tried and the plan with the fewest late chunks wins. Without any carbon signal the plan is an *overlay*: as early as
+possible, nearest region first, deadlines still first. Durations are grid seconds on one slot; costs: ``costs.py``.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 
 import numpy as np
 
-from carbonq.plan.bundles import Bundle, Piece, bundle
+from carbonq.plan import alike, bounds, contiguous, costs, serial
+from carbonq.plan.bundles import BUNDLE_FILL, Bundles, bundle, is_short
 from carbonq.plan.capacity import Capacity, window_starts
-from carbonq.plan.demand import Assignment, Demand, Kind, Terms
-from carbonq.plan.flow import solve
-from carbonq.plan.lanes import EPSILON_S, FloatArray, Lanes, Spot
+from carbonq.plan.demand import Assignment, Demand, FloatArray, IntArray, Terms
+from carbonq.plan.flow import Offer, Solution, Wanted, solve
+from carbonq.plan.lanes import EPSILON_S
 from carbonq.plan.needs import ChunkNeed, Plan, PlannedChunk, Reason, demand_of, plan_of
 from carbonq.plan.outlook import Outlook
 from carbonq.plan.policy import OVERRUN_SHARE
-from carbonq.units import UJ_PER_KWH, WINDOW, WINDOW_S, window_at, window_index
+from carbonq.units import WINDOW, WINDOW_S, window_at, window_index
 
-__all__ = ["ChunkNeed", "Plan", "PlannedChunk", "Reason", "assign", "plan"]
+__all__ = ["ChunkNeed", "Plan", "PlannedChunk", "Reason", "Setting", "assign", "plan"]
+
+#: Kinds of cost that the flow tells apart, for few and for many lanes; the bound says what merging the rest costs.
+_MOST_KINDS, _MOST_KINDS_FROM, _MOST_KINDS_OF_MANY = 12, 20_000, 6
+
+#: Up to so many chunks one more packing is tried where something would be late: one by one, as early as can be.
+_MOST_SERIAL = 3_000
+
+#: Up to so many long chunks are also placed one by one where the gap is above so much: rounding prices to whole starts
+#: is for many.
+_MOST_ONE_BY_ONE, _GOOD_GAP = 48, 0.001
+
+#: Lateness below this is rounding.
+_ROUNDING_S = 1e-5
 
 
 def plan(
@@ -45,159 +60,278 @@ def plan(
     """
     terms = Terms(margin=margin) if terms is None else terms
     demand = demand_of(needs, outlook, now)
-    return plan_of(needs, demand, assign(demand, outlook, capacity, now=now, terms=terms), outlook, now)
+    made = plan_of(needs, demand, assign(demand, outlook, capacity, now=now, terms=terms), outlook, now)
+    if (made.late or made.unplaced) and any(need.guard_s > 0 for need in needs):
+        # What is kept free before deadlines must not cost one.
+        demand = demand_of(needs, outlook, now, has_guard=False)
+        other = plan_of(needs, demand, assign(demand, outlook, capacity, now=now, terms=terms), outlook, now)
+        made = min(made, other, key=lambda plan: (plan.late + len(plan.unplaced), len(plan.unplaced)))
+    return made
 
 
 def assign(
     demand: Demand, outlook: Outlook, capacity: Capacity, *, now: datetime, terms: Terms | None = None
 ) -> Assignment:
-    """Return where each chunk goes: as ``plan``, on columns.
+    """Return where each chunk goes: as ``plan``, on columns. ``due_s`` is all it knows of deadlines and guards.
 
-    Raises ValueError when outlook and capacity are not about the same cells as ``now``.
+    Raises ValueError when outlook and capacity are not about the same cells as ``now``, or when kinds or prices are not
+    about the outlook's regions and windows.
     """
-    if outlook.regions != capacity.regions or outlook.g_per_kwh.shape != capacity.slots.shape:
-        raise ValueError("outlook and capacity must cover the same regions and windows")
-    if not outlook.first_window == capacity.first_window == window_index(now):
-        raise ValueError("outlook and capacity must begin with the window that holds now")
-    return _Planner(demand, outlook, capacity, now, terms or Terms()).assign()
+    setting = Setting.of(demand, outlook, capacity, now, terms or Terms())
+    return _Planner(demand, setting).assign()
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What plans are made in: costs, slots by [region, window], and when windows can first be used (s from now)."""
+
+    costs: costs.Costs
+    slots: IntArray
+    starts_s: FloatArray
+    left_s: float
+    terms: Terms
+    freeing_s: tuple[tuple[float, ...], ...] = ()
+
+    @classmethod
+    def of(cls, demand: Demand, outlook: Outlook, capacity: Capacity, now: datetime, terms: Terms) -> Setting:
+        """Put it together; raises ValueError as ``assign`` does."""
+        if outlook.regions != capacity.regions or outlook.g_per_kwh.shape != capacity.slots.shape:
+            raise ValueError("outlook and capacity must cover the same regions and windows")
+        if not outlook.first_window == capacity.first_window == window_index(now):
+            raise ValueError("outlook and capacity must begin with the window that holds now")
+        left_s = (window_at(outlook.first_window) + WINDOW - now).total_seconds()
+        made = costs.build(demand, outlook, capacity, terms)
+        slots = np.maximum(capacity.slots.astype(np.int64), 0)
+        return cls(made, slots, window_starts(now, outlook.windows), left_s, terms, capacity.freeing_s)
+
+    @property
+    def windows(self) -> int:
+        """How many windows there are."""
+        return len(self.starts_s)
+
+    def range(self, release_s: FloatArray, latest_s: FloatArray, duration_s: FloatArray) -> tuple[IntArray, IntArray]:
+        """Return the first and last window in which something may start."""
+        first = np.searchsorted(self.starts_s, np.maximum(release_s, 0.0) - EPSILON_S).astype(np.int64)
+        room_s = min(WINDOW_S, self.left_s + OVERRUN_SHARE * WINDOW_S)
+        first = np.where((first == 0) & (duration_s > room_s + EPSILON_S), 1, first)
+        last = np.searchsorted(self.starts_s, latest_s + EPSILON_S, side="right").astype(np.int64) - 1
+        return first, last
+
+    def is_long(self, demand: Demand) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+        """Say which chunks take more than one cell: longer than a window, or too urgent to wait for the next one."""
+        fits_now = demand.duration_s <= self.left_s + OVERRUN_SHARE * WINDOW_S
+        latest = demand.latest_s
+        is_urgent = ~fits_now & (demand.release_s <= 0) & (latest >= 0) & (latest < self.left_s)
+        return (demand.duration_s > WINDOW_S) | is_urgent
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A plan in the making, by row of the demand; ``bound`` without what is long."""
+
+    region: IntArray
+    window: IntArray
+    start_s: FloatArray
+    prices: FloatArray
+    long_bound: float = 0.0
+    long_cost: FloatArray | None = None
 
 
 class _Planner:
-    def __init__(self, demand: Demand, outlook: Outlook, capacity: Capacity, now: datetime, terms: Terms) -> None:
-        self.demand, self.outlook, self.capacity, self.now = demand, outlook, capacity, now
-        self.margin = terms.margin
-        self.starts = window_starts(now, outlook.windows)
-        self.left_s = (window_at(outlook.first_window) + WINDOW - now).total_seconds()
-        self.rates = outlook.g_per_kwh * outlook.pue[:, None]
-        self.is_overlay = outlook.is_down
-        by_latency = sorted(range(len(outlook.regions)), key=lambda row: (capacity.latency_ms[row], row))
-        self.near = [by_latency.index(row) for row in range(len(outlook.regions))]
-        # An unknown rate is never a clean one: it counts as the worst that is known, so that only deadlines lead there.
-        self.filled = np.zeros_like(self.rates)
-        if not self.is_overlay:
-            self.filled = np.where(np.isnan(self.rates), np.nanmax(self.rates), self.rates)
-        self.filled = np.maximum(self.filled, 0.0)
-        self.pieces = [self._piece(row, demand.kinds[kind]) for row, kind in enumerate(demand.kind)]
-
-    def _piece(self, row: int, kind: Kind) -> Piece:
-        demand = self.demand
-        energy = min((kind.energy_uj[region] for region in kind.regions), default=0)
-        max_rate = math.inf
-        if math.isfinite(kind.max_g) and energy > 0:
-            # Three digits, so that the chunks of one job stay alike.
-            max_rate = float(f"{kind.max_g / (energy / UJ_PER_KWH):.2e}")
-        has_current = demand.current[row, 1] >= 0 and not self.is_overlay
-        return Piece(
-            duration_s=float(demand.duration_s[row]),
-            energy_uj=energy,
-            release_s=max(0.0, float(demand.release_s[row])),
-            due_s=float(demand.due_s[row]),
-            regions=kind.regions,
-            max_rate=max_rate,
-            current=(int(demand.current[row, 0]), int(demand.current[row, 1])) if has_current else None,
-        )
+    def __init__(self, demand: Demand, setting: Setting) -> None:
+        self.demand, self.setting, self.costs = demand, setting, setting.costs
+        is_long = setting.is_long(demand)
+        self.long, self.short = np.flatnonzero(is_long), np.flatnonzero(~is_long)
+        if self.costs.is_overlay and len(demand):
+            # Nothing is worth staying for where nothing is known.
+            none = np.full_like(demand.current, -1)
+            self.demand = Demand(demand.release_s, demand.due_s, demand.duration_s, demand.kind, demand.kinds, none)
 
     def assign(self) -> Assignment:
         best = self._attempt(is_tight=False)
-        for attempt in (lambda: self._attempt(is_tight=True), self._serial):
+        attempts: list[Callable[[], Assignment]] = []
+        if is_short(self.demand.duration_s[self.short]).any():
+            attempts.append(lambda: self._attempt(is_tight=True))
+        if len(self.long) and len(self.short):
+            attempts.append(lambda: self._attempt(is_tight=True, is_long_first=False))
+        if len(self.demand) <= _MOST_SERIAL:
+            attempts.append(self._serial)
+        for attempt in attempts:
             if not best.late and not best.unplaced:
                 break
-            best = min(best, attempt(), key=lambda made: (made.late + made.unplaced, made.unplaced, made.objective))
+            best = min(best, attempt(), key=_badness)
         return best
 
-    def _lanes(self) -> Lanes:
-        return Lanes(self.capacity.slots, self.starts, self.left_s, self.capacity.freeing_s)
+    def _attempt(self, *, is_tight: bool, is_long_first: bool = True) -> Assignment:
+        n = len(self.demand)
+        nowhere = np.full(n, -1, dtype=np.int64)
+        draft = _Draft(nowhere, nowhere.copy(), np.full(n, np.nan), np.zeros_like(self.costs.rate))
+        free = self.setting.slots
+        if is_long_first:
+            free = self._place_long(draft, free)
+        free = self._place_short(draft, free, is_tight=is_tight)
+        if not is_long_first:
+            self._place_long(draft, free)
+        return self._finish(draft)
 
-    def _attempt(self, *, is_tight: bool) -> Assignment:
-        """Long chunks one by one, then the flow, then what cannot be in time as early as can be."""
-        lanes = self._lanes()
-        spots: dict[int, Spot] = {}
-        short: list[int] = []
-        long: list[int] = []
-        for position, piece in enumerate(self.pieces):
-            (long if self._is_long(piece) else short).append(position)
-        for position in sorted(long, key=lambda position: (self.pieces[position].latest_s, position)):
-            self._place(lanes, spots, position, by_carbon=True)
-        bundles = bundle(self.pieces, short, is_tight=is_tight)
-        solution = solve(bundles, lanes, self.filled, self.near, self.margin)
-        rest: list[Bundle] = []
-        for one, cell in zip(bundles, solution.cells, strict=True):
-            if cell is None:
-                rest.append(one)
-                continue
-            start = float(self.starts[cell[1]])
-            lanes.take(Spot(*cell, start), one.duration_s)
-            for position in one.members:
-                spots[position] = Spot(*cell, start)
-                start += self.pieces[position].duration_s
-        for one in sorted(rest, key=lambda one: one.latest_s):
-            for position in one.members:
-                self._place(lanes, spots, position, by_carbon=False)
-        is_exact = not long and not rest and all(len(one.members) == 1 for one in bundles)
-        return self._finish(spots, solution.bound_g if is_exact else None)
+    def _place_long(self, draft: _Draft, free: IntArray) -> IntArray:
+        rows = self.long
+        if not len(rows):
+            return free
+        part = self.demand.take(rows)
+        kinds, kind = np.unique(part.kind, return_inverse=True)
+        part = Demand(
+            part.release_s,
+            part.due_s,
+            part.duration_s,
+            kind.astype(np.int64),
+            tuple(self.demand.kinds[one] for one in kinds.tolist()),
+            part.current,
+        )
+        made = self.costs
+        grams = made.kwh[kinds][:, :, None] * made.rate + made.extra_g[kinds][:, :, None]
+        grams = np.where(made.allowed[kinds][:, :, None], grams, np.inf)
+        placed = contiguous.place(
+            part,
+            grams,
+            free,
+            starts_s=self.setting.starts_s,
+            left_s=self.setting.left_s,
+            margin=self.setting.terms.margin,
+        )
+        region, window, cost = placed.region, placed.window, placed.cost
+        if len(rows) <= _MOST_ONE_BY_ONE and placed.objective - placed.bound > _GOOD_GAP * placed.objective:
+            region, window, cost = self._one_by_one(part, grams, free, (region, window, cost))
+        draft.region[rows], draft.window[rows] = region, window
+        draft.start_s[rows] = np.where(window >= 0, self.setting.starts_s[window], np.nan)
+        draft.long_bound, draft.long_cost = placed.bound, cost
+        now, later = contiguous.cells_held(part.duration_s, self.setting.left_s)
+        return free - _held(region, window, np.where(window == 0, now, later), free)
+
+    def _one_by_one(
+        self, part: Demand, grams: FloatArray, free: IntArray, found: tuple[IntArray, IntArray, FloatArray]
+    ) -> tuple[IntArray, IntArray, FloatArray]:
+        """Place few long chunks each where it is best, the most pressing first, and return that or what was found."""
+        setting = self.setting
+        means = contiguous.Integral(np.where(np.isfinite(grams), grams, 0.0), setting.starts_s, setting.left_s)
+        region, window, start_s = serial.place(
+            part,
+            np.all(np.isfinite(grams), axis=2),
+            free,
+            starts_s=setting.starts_s,
+            left_s=setting.left_s,
+            long=np.arange(len(part)),
+            cost_of=lambda row: means.only(int(part.kind[row])).means(float(part.duration_s[row])),
+        )
+        placed = window >= 0
+        cost = np.full(len(part), np.nan)
+        cost[placed] = means.means_at((part.kind[placed], region[placed]), window[placed], part.duration_s[placed])
+        starts = np.where(found[1] >= 0, setting.starts_s[found[1]], np.nan)
+        missed = [int((~(one <= part.latest_s + EPSILON_S)).sum()) for one in (starts, start_s)]
+        left_out = [int((found[1] < 0).sum()), int((~placed).sum())]
+        is_moved = (part.current[:, 1] >= 0).any()
+        if not is_moved and (missed[1], left_out[1], np.nansum(cost)) < (missed[0], left_out[0], np.nansum(found[2])):
+            return region, window, cost
+        return found
+
+    def _place_short(self, draft: _Draft, free: IntArray, *, is_tight: bool) -> IntArray:
+        if not len(self.short):
+            return free
+        bundles = bundle(self.demand, self.short, self.costs.hard, self.setting.windows, is_tight=is_tight)
+        solution = self._flow(bundles, free)
+        draft.prices = solution.prices
+        cell = np.repeat(solution.cell, bundles.sizes)
+        placed = np.flatnonzero(cell >= 0)
+        rows, cell = bundles.members[placed], cell[placed]
+        draft.region[rows], draft.window[rows] = np.divmod(cell, self.setting.windows)
+        draft.start_s[rows] = self.setting.starts_s[draft.window[rows]] + bundles.offset_s[placed]
+        held = np.bincount(solution.cell[solution.cell >= 0], minlength=free.size).reshape(free.shape)
+        return free - held
+
+    def _flow(self, bundles: Bundles, free: IntArray) -> Solution:
+        made, setting = self.costs, self.setting
+        kind = self.demand.kind[bundles.members]
+        heads, sizes = bundles.begin[:-1], bundles.sizes
+        is_joint = sizes > 1
+        kwh, extra, hard = made.kwh, made.extra_g, made.hard
+        row = kind[heads]
+        if is_joint.any():
+            # What is joint costs what its members cost together.
+            members = np.flatnonzero(np.repeat(is_joint, sizes))
+            inner = np.cumsum(sizes[is_joint]) - sizes[is_joint]
+            kwh = np.concatenate((kwh, np.add.reduceat(made.kwh[kind[members]], inner)))
+            extra = np.concatenate((extra, np.add.reduceat(made.extra_g[kind[members]], inner)))
+            hard = np.concatenate((hard, hard[kind[members]][inner]))
+            row = row.copy()
+            row[is_joint] = len(made.kwh) + np.arange(len(inner))
+        used, row = np.unique(row, return_inverse=True)
+        weight = np.bincount(row).astype(np.float64)
+        most = _MOST_KINDS if len(bundles) < _MOST_KINDS_FROM else _MOST_KINDS_OF_MANY
+        classes = alike.merge(kwh[used], extra[used], hard[used], weight, level=made.rate.mean(axis=1), most=most)
+        first, last = setting.range(bundles.release_s, bundles.latest_s, bundles.duration_s)
+        size = (kwh[used] * made.rate.mean(axis=1) + extra[used]).mean(axis=1)[row]
+        wanted = Wanted(classes.of[row], first, last, bundles.current, size)
+        one = np.zeros(int(hard.max()) + 1, dtype=np.int64)
+        one[made.hard] = np.arange(len(made.hard))
+        example = one[hard[used][classes.row]]
+        cost = classes.kwh[:, :, None] * (made.rate + made.tie) + classes.extra_g[:, :, None] + made.displaced
+        cap = made.cap_rate[example]
+        over_cap = made.carbon > cap[:, :, None] * (1 + 1e-9) if np.isfinite(cap).any() else None
+        offer = Offer(cost, made.allowed[example], over_cap, free, made.is_far)
+        return solve(wanted, offer, setting.terms.margin)
 
     def _serial(self) -> Assignment:
-        """Earliest latest start first, each as early as can be."""
-        lanes = self._lanes()
-        spots: dict[int, Spot] = {}
-        for position in sorted(
-            range(len(self.pieces)), key=lambda position: (self.pieces[position].latest_s, position)
-        ):
-            self._place(lanes, spots, position, by_carbon=False)
-        return self._finish(spots, None)
+        setting = self.setting
+        region, window, start_s = serial.place(
+            self.demand,
+            self.costs.allowed,
+            setting.slots,
+            starts_s=setting.starts_s,
+            left_s=setting.left_s,
+            long=self.long,
+            freeing_s=setting.freeing_s,
+        )
+        return self._finish(_Draft(region, window, start_s, np.zeros_like(self.costs.rate)))
 
-    def _is_long(self, piece: Piece) -> bool:
-        """Say whether a piece takes more than one cell: longer than a window, or too urgent to wait for the next."""
-        if piece.duration_s > WINDOW_S:
-            return True
-        fits_now = piece.duration_s <= self.left_s + OVERRUN_SHARE * WINDOW_S
-        return not fits_now and piece.release_s <= 0 <= piece.latest_s < self.left_s
+    def _finish(self, draft: _Draft) -> Assignment:
+        demand, made = self.demand, self.costs
+        placed = draft.window >= 0
+        late_s = np.where(placed, draft.start_s + demand.duration_s - demand.due_s, 0.0)
+        late_s = np.where(late_s > _ROUNDING_S, late_s, 0.0)
+        if made.is_overlay:
+            return Assignment(draft.region, draft.window, draft.start_s, late_s, math.nan, math.nan, math.nan)
+        cost = made.of(demand.kind, np.maximum(draft.region, 0), np.maximum(draft.window, 0))
+        if draft.long_cost is not None:
+            cost[self.long] = draft.long_cost
+        objective = float(cost[placed].sum())
+        rows = self.short
+        first, last = self.setting.range(demand.release_s[rows], demand.latest_s[rows], demand.duration_s[rows])
+        duration = demand.duration_s[rows]
+        share = np.where(is_short(duration), duration / (BUNDLE_FILL * WINDOW_S), 1.0)
+        chunks = bounds.Chunks(demand.kind[rows], first, last, share)
+        least = draft.long_bound + bounds.lower_bound(
+            chunks,
+            made,
+            self.setting.slots,
+            draft.prices,
+            late=int((late_s[rows] > 0).sum()),
+            unplaced=int((~placed[rows]).sum()),
+        )
+        least = min(objective, least)
+        gap = (objective - least) / abs(objective) if objective else 0.0
+        return Assignment(draft.region, draft.window, draft.start_s, late_s, objective, least, gap)
 
-    def _place(self, lanes: Lanes, spots: dict[int, Spot], position: int, *, by_carbon: bool) -> None:
-        piece = self.pieces[position]
-        rows = np.zeros(len(self.outlook.regions), dtype=np.bool_)
-        rows[list(piece.regions)] = True
-        zero = np.zeros_like(self.filled)
-        cost = self._mean_rates(piece.duration_s) if by_carbon else zero
-        for latest, costs in ((piece.latest_s, cost), (math.inf, zero)):
-            spot = lanes.find(
-                piece.duration_s,
-                rows=rows,
-                release_s=piece.release_s,
-                latest_s=latest,
-                cost=costs,
-                may_overrun=self._is_long(piece),
-            )
-            if spot is not None:
-                lanes.take(spot, piece.duration_s)
-                spots[position] = spot
-                return
 
-    def _mean_rates(self, duration_s: float) -> FloatArray:
-        """Return the mean rate over the cells that something touches, for each start; edges repeat the last cell."""
-        cells = max(1, math.ceil(duration_s / WINDOW_S))
-        padded = np.pad(self.filled, ((0, 0), (0, cells - 1)), mode="edge")
-        means: FloatArray = np.lib.stride_tricks.sliding_window_view(padded, cells, axis=1).mean(axis=2)
-        return means
+def _held(region: IntArray, window: IntArray, cells: IntArray, slots: IntArray) -> IntArray:
+    """Count the lanes that chunks hold by [region, window], each from its start for some cells."""
+    rows = np.flatnonzero(window >= 0)
+    ends = np.minimum(window[rows] + cells[rows], slots.shape[1])
+    edges = np.zeros((slots.shape[0], slots.shape[1] + 1), dtype=np.int64)
+    np.add.at(edges, (region[rows], window[rows]), 1)
+    np.add.at(edges, (region[rows], ends), -1)
+    return np.cumsum(edges, axis=1)[:, :-1]
 
-    def _finish(self, spots: dict[int, Spot], bound_g: float | None) -> Assignment:
-        n = len(self.pieces)
-        region, window = np.full(n, -1, dtype=np.int64), np.full(n, -1, dtype=np.int64)
-        start_s, late_s = np.full(n, np.nan), np.zeros(n)
-        objective = bound = 0.0
-        for position, spot in spots.items():
-            piece = self.pieces[position]
-            kind = self.demand.kinds[self.demand.kind[position]]
-            region[position], window[position], start_s[position] = spot.region, spot.window, spot.start_s
-            late_s[position] = max(0.0, spot.start_s + piece.duration_s - piece.due_s)
-            kwh = np.array(kind.energy_uj)[:, None] / UJ_PER_KWH
-            costs = kwh * self.filled + np.array(kind.extra_g)[:, None]
-            objective += float(costs[spot.region, spot.window])
-            first = int(np.searchsorted(self.starts, piece.release_s - EPSILON_S))
-            bound += float(costs[list(piece.regions), first:].min())
-        late_s[late_s < 1e-5] = 0.0
-        best = min(objective, bound if bound_g is None else max(bound, bound_g))
-        gap = (objective - best) / objective if objective > 0 else 0.0
-        if self.is_overlay:
-            objective = best = gap = math.nan
-        return Assignment(region, window, start_s, late_s, objective, best, gap)
+
+def _badness(made: Assignment) -> tuple[int, int, float]:
+    """Rank plans: first as much as possible in time, then as little as possible left out, then the grams."""
+    return made.late + made.unplaced, made.unplaced, 0.0 if math.isnan(made.objective) else made.objective
