@@ -167,9 +167,9 @@ def _read(db: Database, clock: Clock, models: Mapping[str, Model], worker_alive_
         found = waiting.read(tx)
         now = clock.now()
         regions = region_rows.load_all(tx, worker_alive_s=worker_alive_s)
-        shadows = shadow.read(tx, now)
+        movable, beside = shadow.read(tx, now)
         signal = sources.decision_signal(tx)
-        is_any = bool(len(found) or shadows)
+        is_any = bool(found or movable)
         world = World(
             now=now,
             factor=clock.factor,
@@ -188,7 +188,9 @@ def _read(db: Database, clock: Clock, models: Mapping[str, Model], worker_alive_
             "drift": str(_drift(world)),
         }
         last = placements.last_inputs(tx) if is_any else None
-    return _State(Work(found, world), inputs, _parse_inputs(last), signal, shadows)
+    # Outside the transaction, which must not idle for seconds.
+    work, shadows = Work(waiting.arrange(found), world), shadow.Shadows(waiting.arrange(movable), beside)
+    return _State(work, inputs, _parse_inputs(last), signal, shadows)
 
 
 def _parse_inputs(text: str | None) -> dict[str, str]:

@@ -24,7 +24,7 @@ from carbonq.store import shadows as rows
 from carbonq.store.database import Tx
 from carbonq.store.placements import Placed
 from carbonq.store.shadows import RunningShadow
-from carbonq.store.waiting import Waiting
+from carbonq.store.waiting import Rows, Waiting
 from carbonq.units import WINDOW_S
 
 IntArray = npt.NDArray[np.int64]
@@ -54,9 +54,9 @@ class Planned:
         return len(self.placed)
 
 
-def read(tx: Tx, now: datetime) -> Shadows:
-    """Return the shadows as they are at grid time ``now``."""
-    return Shadows(rows.movable(tx, now), tuple(rows.running(tx, now)))
+def read(tx: Tx, now: datetime) -> tuple[Rows, tuple[RunningShadow, ...]]:
+    """Return the shadows that may still move and those that would run at grid time ``now``."""
+    return rows.movable(tx, now), tuple(rows.running(tx, now))
 
 
 def plan_shadows(

@@ -16,7 +16,6 @@ from carbonq.store.database import Tx
 from carbonq.store.dialect import insert_columns, is_any_of
 from carbonq.store.placements import Placed
 from carbonq.store.tables import chunks, shadows
-from carbonq.store.waiting import Waiting
 
 #: No shadow holds its slot for longer.
 _LONGEST = timedelta(days=7)
@@ -30,8 +29,8 @@ class RunningShadow:
     left_s: float
 
 
-def movable(tx: Tx, now: datetime) -> Waiting:
-    """Return the chunks whose shadow's window has not come yet, placed where the shadow is."""
+def movable(tx: Tx, now: datetime) -> waiting.Rows:
+    """Return the chunks whose shadow's window has not come yet, placed where it is; rows for ``waiting.arrange``."""
     columns = waiting.columns(
         tx, region=shadows.c.region, window_at=shadows.c.window_at, state=literal(ChunkState.PLACED.value)
     )

@@ -19,6 +19,9 @@ from carbonq.units import WINDOW_S
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 
+#: Rows of ``columns``, as the driver gives them.
+Rows = Sequence[tuple[Any, ...]]
+
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
@@ -74,7 +77,7 @@ def columns(
     window_at: ColumnElement[Any] = chunks.c.window_at,
     state: ColumnElement[Any] = chunks.c.state,
 ) -> tuple[ColumnElement[Any], ...]:
-    """Return what to select for ``of_rows``; where chunks are may be told by another table."""
+    """Return what to select for ``fetch``; where chunks are may be told by another table."""
     return (
         chunks.c.chunk_id,
         chunks.c.model,
@@ -93,27 +96,29 @@ def columns(
     )
 
 
-def read(tx: Tx) -> Waiting:
-    """Return them all."""
+def read(tx: Tx) -> Rows:
+    """Return them all, as rows for ``arrange``."""
     statement = select(*columns(tx)).where(
         chunks.c.state.in_((ChunkState.WAITING, ChunkState.PLACED)), chunks.c.dispatched_at.is_(None)
     )
     return fetch(tx, statement)
 
 
-def fetch(tx: Tx, statement: Select[Any]) -> Waiting:
-    """Return what a statement over ``columns`` finds, most urgent first."""
+def fetch(tx: Tx, statement: Select[Any]) -> Rows:
+    """Return what a statement over ``columns`` finds, as the driver gives it: a row object for each would double it."""
     with tx.execute(statement) as result:
-        # As the driver gives them: a row object for each would double the time, and nothing is left to convert.
-        found = of_rows(result.cursor.fetchall() if result.cursor is not None else [])
+        return [] if result.cursor is None else list(result.cursor.fetchall())
+
+
+def arrange(rows: Rows) -> Waiting:
+    """Return rows by column, most urgent first. Call it after the transaction: it takes seconds for 100,000 of them."""
+    found = _of_rows(rows)
     # Not by the database: sorting whole rows takes it longer than reading them.
     by_id = np.array(sorted(range(len(found)), key=found.chunk_id.__getitem__), dtype=np.int64)
-    order = by_id[np.argsort(found.deadline_s[by_id], kind="stable")]
-    return found.take(order)
+    return found.take(by_id[np.argsort(found.deadline_s[by_id], kind="stable")])
 
 
-def of_rows(rows: Sequence[Any]) -> Waiting:
-    """Return rows of ``columns`` by column."""
+def _of_rows(rows: Rows) -> Waiting:
     found: list[list[Any]] = [list(column) for column in zip(*rows, strict=True)] or [[] for _ in range(14)]
     ids, models, allowed, homes, regions, treatments, *times, tokens, durations, energies, states = found
     release_s, deadline_s, latest_s, window_s = (epoch_s(one) for one in times)

@@ -169,3 +169,10 @@ def test_nothing_starts_that_a_maintenance_would_cut_off(database: Database) -> 
     # One that must start goes where there is no maintenance.
     assert send(database, broker) == 1
     assert broker.sent[-1] == ("socal", second)
+    # And where there is none, it waits: it would be cut off.
+    (last,) = add_chunks(database, 1, prefix="l", regions=("norcal",), latest_start_at=START)
+    with database.write() as tx:
+        region_rows.sync(tx, [replace(NORTH, slots=9, maintenance=(closed(100, 0),)), SOUTH])
+    assert send(database, broker) == 0
+    change(database, last, est_duration_s=90.0)
+    assert send(database, broker) == 1

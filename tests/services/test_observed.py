@@ -162,7 +162,7 @@ def test_the_report_says_what_would_have_been_saved_with_settled_apart(database:
     assert report(database, later + WINDOW, start=W0 + WINDOW)["chunks"] == 0
 
 
-def add_job(db: Database, job_id: str, treatment: Treatment | None, created_at: datetime = W0) -> None:
+def add_job(db: Database, job_id: str, treatment: Treatment, created_at: datetime = W0) -> None:
     with db.write() as tx:
         job_rows.insert_job(tx, job(job_id=job_id, created_at=created_at), source="jobs", machine_created_at=W0)
         tx.execute(update(jobs).where(jobs.c.job_id == job_id).values(treatment=treatment))
@@ -171,7 +171,7 @@ def add_job(db: Database, job_id: str, treatment: Treatment | None, created_at: 
 def test_the_holdout_is_compared_by_energy_and_by_tokens(database: Database) -> None:
     booked.configure(database, (HOME, AWAY))
     rates = rate_book([rate("Z-AWAY", W0, "200"), rate("Z-HOME", W0, "400")])
-    add_job(database, "earlier", None, W0 - timedelta(hours=9))
+    add_job(database, "earlier", Treatment.PLANNED, W0 - timedelta(hours=9))
     booked.store(database, book(batch([item(job_id="earlier", chunk_id="x")]), rates))
     for number in range(6):
         for name, treatment in (("planned", Treatment.PLANNED), ("held", Treatment.HELD_OUT)):
@@ -182,7 +182,7 @@ def test_the_holdout_is_compared_by_energy_and_by_tokens(database: Database) -> 
             booked.store(database, book(made, rate_book([rate("Z-AWAY", W0, value)])))
     found = measured.holdout(database)
     (one,) = found["comparisons"]
-    # Neither the job from before the holdout nor anything without a treatment counts.
+    # The job from before the holdout ran in other hours and does not count.
     assert (one["status"], one["planned_jobs"], one["held_out_jobs"]) == ("provisional", 6, 6)
     assert one["per_kwh"]["planned_g"] == pytest.approx(1.2 * 200)
     assert one["per_kwh"]["held_out_g"] == pytest.approx(1.2 * 400)
