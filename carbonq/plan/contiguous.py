@@ -153,7 +153,9 @@ class _Contiguous:
         self.first = np.searchsorted(starts_s, release - EPSILON_S).astype(np.int64)
         self.last = np.searchsorted(starts_s, demand.latest_s + EPSILON_S, side="right").astype(np.int64) - 1
         # Few chunks need no exact prices: moving them one by one does as well.
-        self.effort = min(1.0, 0.5 + len(demand) / 160)
+        effort = min(1.0, 0.5 + len(demand) / 160)
+        self.steps = tuple(round(effort * steps) for steps in STEPS)
+        self.other_cell: FloatArray | None = None
         self._shape()
         self._classify()
 
@@ -234,11 +236,7 @@ class _Contiguous:
         free = self.slots
         if len(self.rows):
             is_free = not self.integral.values.any()
-            starts = (
-                np.zeros_like(self.cost)
-                if is_free
-                else prices.solve(steps=tuple(round(self.effort * steps) for steps in STEPS))
-            )
+            starts = np.zeros_like(self.cost) if is_free else prices.solve(steps=self.steps)
             stays = self._stay(prices)
             board = self._around(prices, starts, stays)
             if board.rest.any() and stays.any():
@@ -246,10 +244,40 @@ class _Contiguous:
                 other = self._around(prices, starts, np.zeros_like(stays))
                 if other.rest.sum() < board.rest.sum():
                     board = other
+            if board.rest.any() and not is_free:
+                board = self._again(board)
             self._members(board)
             free = board.free
         late = self.window < 0
         return self._result(prices, late, self._late(free))
+
+    def _again(self, board: Board) -> Board:
+        """Where some are late, price and place the others anew without them, if that is better for carbon."""
+        kept = self.classes.count - board.rest
+        if board.fixed or not kept.any():
+            return board
+        prices = Prices(self.classes.only(kept > 0, kept[kept > 0]), self.slots)
+        starts = prices.solve(steps=self.steps)
+        self.other_cell = prices.cell
+        all_prices = Prices(self.classes, self.slots, prices.cell)
+        other = Board.empty(self.classes, self.slots)
+        other.rest = kept.copy()
+        other = self._by_prices(all_prices, starts, other)
+        if other.rest.any() or other.cost() >= board.cost():
+            return board
+        other.rest = board.rest
+        return other
+
+    def _by_prices(self, prices: Prices, starts: FloatArray, board: Board) -> Board:
+        """Round a fractional plan, better it where chunks sit too dear, and make room for those that found none."""
+        price, least, tolerance = prices.reduced(), prices.least(), 1e-3 * prices.scale
+        sweep(board, starts)
+        fill(board, price)
+        for _ in range(2):
+            board = improve(board, price, least, tolerance)
+        if board.rest.any():
+            make_room(board, price)
+        return board
 
     def _around(self, prices: Prices, starts: FloatArray, stays: BoolArray) -> Board:
         """Round a fractional plan to whole starts, around chunks that stay where they are."""
@@ -269,15 +297,9 @@ class _Contiguous:
         return self._round(prices, starts, board)
 
     def _round(self, prices: Prices, starts: FloatArray, board: Board) -> Board:
-        price, least, tolerance = prices.reduced(), prices.least(), 1e-3 * prices.scale
         empty = board.copy()
         if starts.any():
-            sweep(board, starts)
-            fill(board, price)
-            for _ in range(2):
-                board = improve(board, price, least, tolerance)
-            if board.rest.any():
-                make_room(board, price)
+            board = self._by_prices(prices, starts, board)
         if board.rest.any():
             # By deadline alone, and the shortest first, each as early as can be.
             length = (self.ends[:, -1] - self.windows + 1)[self.classes.shape]
@@ -287,7 +309,7 @@ class _Contiguous:
                 make_room(early, self._early)
                 early = trade(early, self._early)
                 if early.rest.sum() < board.rest.sum():
-                    board = improve(early, price, least, tolerance)
+                    board = improve(early, prices.reduced(), prices.least(), 1e-3 * prices.scale)
         return board
 
     def _stay(self, prices: Prices) -> BoolArray:
@@ -368,7 +390,10 @@ class _Contiguous:
         cost[placed] = self.integral.means_at(where, self.window[placed], self.demand.duration_s[placed])
         objective = float(cost[placed].sum())
         over = int((cost[placed] > self.caps[kind] * (1 + 1e-9)).sum())
-        bound = self._bound(prices, late, placed) - self.penalty * over
+        bound = self._bound(prices, late, placed)
+        if self.other_cell is not None:
+            bound = max(bound, self._bound(Prices(self.classes, self.slots, self.other_cell), late, placed))
+        bound -= self.penalty * over
         bound = min(max(0.0, bound), objective)
         return Placed(self.region, self.window, late, cost, objective, bound, self.slots - free)
 

@@ -23,12 +23,16 @@ FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
 BoolArray = npt.NDArray[np.bool_]
 
-#: Temperatures of the softened minimum, in shares of the mean cost of a chunk, and steps taken at each.
-TEMPERATURES = (2e-2, 2e-3, 2e-4, 2e-5)
-STEPS = (60, 80, 150, 300)
+#: Temperatures of the softened minimum, in shares of the mean cost of a chunk, and the most steps taken at each.
+TEMPERATURES = (1e-1, 2e-2, 2e-3, 2e-4, 2e-5)
+STEPS = (300, 300, 300, 300, 300)
 
 #: Prices are settled when no more than this share of the slots and of the cost is out of place.
 _SETTLED = 1e-4
+
+#: At all temperatures but the last it will do if after some steps at most this share of the slots is out of place: for
+#: each start, as steps are cheap where there are few, and at most.
+_NEARLY, _MOST_NEARLY, _LEAST_STEPS = 5e-7, 3e-3, 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,16 +163,22 @@ class Prices:
         """Raise the bound; return the expected starts by ``[shape, region, window]`` at the last temperature."""
         starts = np.zeros_like(self.classes.cost)
         floor = np.maximum(self.slots, 1)
+        nearly = min(_MOST_NEARLY, _NEARLY * self.classes.cost.size)
         for share, count in zip(temperatures, steps, strict=True):
+            is_last = share == temperatures[-1]
             temperature = share * self.scale
             ahead, inertia = self.cell, 1.0
-            for _ in range(count):
+            for taken in range(count):
                 starts, use, _ = self.soft(ahead, temperature)
-                if self._is_settled(ahead, use):
+                excess = use - self.slots
+                over = float(np.maximum(excess, 0.0).sum() / max(use.sum(), 1e-9))
+                if taken >= _LEAST_STEPS and over < nearly and not is_last:
+                    break
+                if over < _SETTLED and self._is_settled(ahead, excess):
                     self.cell = ahead
                     break
                 # Scaled by the cell's own use, the softened bound bends by at most longest / temperature.
-                excess = (use - self.slots) / np.maximum(use, floor)
+                excess /= np.maximum(use, floor)
                 now = np.maximum(0.0, ahead + temperature / self._longest * excess)
                 step = now - self.cell
                 if (step * excess).sum() < 0:
@@ -178,12 +188,9 @@ class Prices:
                 self.cell, inertia = now, following
         return starts
 
-    def _is_settled(self, cell: FloatArray, use: FloatArray) -> bool:
-        """Say whether hardly a slot is held that is not there, and hardly one idle that has a price."""
-        over = np.maximum(use - self.slots, 0.0).sum()
-        if over > _SETTLED * use.sum():
-            return False
-        return float((cell * np.abs(self.slots - use)).sum()) <= _SETTLED * self.scale * float(self.classes.count.sum())
+    def _is_settled(self, cell: FloatArray, excess: FloatArray) -> bool:
+        """Say whether hardly a slot is idle that has a price."""
+        return float((cell * np.abs(excess)).sum()) <= _SETTLED * self.scale * float(self.classes.count.sum())
 
 
 def _ahead(table: FloatArray, by: int, beyond: float) -> FloatArray:

@@ -95,7 +95,7 @@ class Board:
         return np.where(blocked, np.inf, price[shape, :, first : last + 1])
 
 
-def sweep(board: Board, starts: FloatArray) -> None:
+def sweep(board: Board, starts: FloatArray, offset: FloatArray | float = 0.5) -> None:
     """Start chunks window by window as ``starts[shape, region, window]`` says, those with the nearest last start first.
 
     Rounding the sums over time, and not each window, keeps the windows held by starts of one shape within the slots.
@@ -103,7 +103,7 @@ def sweep(board: Board, starts: FloatArray) -> None:
     """
     classes = board.classes
     shapes, _, windows = starts.shape
-    sums = np.floor(np.cumsum(starts, axis=2) + 0.5).astype(np.int64)
+    sums = np.floor(np.cumsum(starts, axis=2) + offset).astype(np.int64)
     whole = np.diff(sums, axis=2, prepend=0)
     due: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
     for k, (shape, last) in enumerate(zip(classes.shape.tolist(), classes.last.tolist(), strict=True)):

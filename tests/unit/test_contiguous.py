@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from carbonq.plan.contiguous import Placed, cells_held, place
 from carbonq.plan.demand import Demand, Kind
 from carbonq.plan.lanes import Lanes
-from tests.unit.yardsticks import Case, brute_force
+from tests.unit.yardsticks import Case, brute_force, linear_programme
 
 W = 300.0
 
@@ -237,3 +237,57 @@ def test_small_ones_are_as_many_in_time_as_can_be_and_near_the_optimum(
     if exact.late == 0:
         assert made.bound <= exact.cost + 1e-9 * max(1.0, exact.cost)
         assert made.objective >= exact.cost - 1e-9 * max(1.0, exact.cost)
+
+
+@settings(max_examples=25, deadline=None)
+@given(small(), st.data())
+def test_order_changes_nothing_but_ties_and_a_slot_more_loses_nobody(
+    case: tuple[Demand, list[list[float]], list[list[int]]], data: st.DataObject
+) -> None:
+    asked, rates, slots = case
+    made = put(asked, rates, slots)
+    turned = put(asked.take(np.arange(len(asked))[::-1]), rates, slots)
+    assert (turned.late.sum(), turned.bound) == (made.late.sum(), pytest.approx(made.bound, rel=1e-6, abs=1e-6))
+    row, window = data.draw(st.integers(0, len(slots) - 1)), data.draw(st.integers(0, len(slots[0]) - 1))
+    more = [list(one) for one in slots]
+    more[row][window] += 1
+    assert put(asked, rates, more).late.sum() <= made.late.sum()
+
+
+def medium(
+    *, lengths: tuple[float, ...], load: float, seed: int = 7
+) -> tuple[Demand, list[list[float]], list[list[int]]]:
+    """500 chunks in 3 x 96 windows with daily swings; lengths in windows."""
+    rng = np.random.default_rng(seed)
+    n, windows = 500, 96
+    duration = np.array(lengths)[rng.integers(0, len(lengths), n)]
+    release = np.floor(rng.uniform(0, windows - 40, n))
+    slack = rng.choice([3, 12, 24], n)
+    rates = 300 + 150 * np.sin(np.arange(windows) / 15 + np.array([[0], [2], [4]])) + rng.normal(0, 20, (3, windows))
+    slots = np.full((3, windows), math.ceil(np.ceil(duration).sum() / (load * 3 * windows)))
+    rows = np.stack((release, release + duration + slack, duration), axis=1)
+    return demand(rows.tolist(), regions=3), rates.tolist(), slots.tolist()
+
+
+@pytest.mark.parametrize(
+    ("lengths", "load", "gap"), [((12.0,), 0.6, 0.01), ((12.0,), 0.75, 0.02), ((2.0, 5.0, 12.0), 0.6, 0.02)]
+)
+def test_medium_ones_are_near_the_relaxed_optimum_and_say_so(
+    lengths: tuple[float, ...], load: float, gap: float
+) -> None:
+    asked, rates, slots = medium(lengths=lengths, load=load)
+    made, relaxed = put(asked, rates, slots), linear_programme(case_of(asked, rates, slots))
+    assert made.late.sum() == pytest.approx(relaxed.late, abs=1e-6)
+    assert made.bound <= relaxed.cost * (1 + 1e-7)
+    assert made.bound >= relaxed.cost * (1 - gap / 2)
+    assert made.objective <= relaxed.cost * (1 + gap)
+
+
+def test_all_lengths_unlike_are_placed_with_a_sound_bound() -> None:
+    """Hundreds of shapes are merged at their lower costs."""
+    asked, rates, slots = medium(lengths=tuple(1.1 + 0.047 * i for i in range(200)), load=0.6)
+    kinds = tuple(Kind((0, 1, 2), (1,) * 3, (0.0,) * 3, math.inf) for _ in range(20))
+    mixed = Demand(asked.release_s, asked.due_s, asked.duration_s, np.arange(500) % 20, kinds, asked.current)
+    made = put(mixed, rates, slots)
+    assert not made.late.any()
+    assert 0.93 * made.objective < made.bound
