@@ -54,7 +54,7 @@ RAW_TOLERANCE = Decimal("1e-9")
 
 REQUIRED: frozenset[str] = frozenset(
     (
-        *("entry_id", "revision", "supersedes", "reason", "kind", "schema", "method", "clock", "started_at"),
+        *("entry_id", "revision", "supersedes", "reason", "kind", "outcome", "schema", "method", "clock", "started_at"),
         *("ended_at", "duration_s", "window", "part", "parts", "engine_batch_id", "engine_batch_items"),
         *("engine_batch_uj", "engine_batch_gpu_uj", "engine_batch_cpu_uj", "engine_batch_dram_uj", "share_num"),
         *("share_den", "prompt_tokens", "cached_tokens", "completion_tokens", "w_prompt", "w_cached"),
@@ -69,7 +69,16 @@ REQUIRED: frozenset[str] = frozenset(
 )
 
 #: Text columns among them: the export puts an apostrophe before what a spreadsheet would take for a formula.
-ESCAPED = ("entry_id", "supersedes", "engine_batch_id", "method", "moer_raw_unit", "aer_raw_unit", "baseline_region")
+ESCAPED = (
+    "entry_id",
+    "supersedes",
+    "outcome",
+    "engine_batch_id",
+    "method",
+    "moer_raw_unit",
+    "aer_raw_unit",
+    "baseline_region",
+)
 
 _INT = re.compile(r"\d{1,18}\Z", re.ASCII)
 _DECIMAL = re.compile(r"-?\d{1,30}(\.\d{1,40})?\Z", re.ASCII)
@@ -198,6 +207,11 @@ def may_compare(line: Line) -> bool:
     return len(statuses) == 1 or (statuses <= FINAL and line["method"] not in STRICT_METHODS)
 
 
+def is_taken_back(line: Line) -> bool:
+    """Say whether a line is a gap whose worker came back: its own meters tell the energy, and the gap's is 0."""
+    return line["kind"] == "gap" and line["outcome"] == "returned"
+
+
 def recompute(line: Line) -> dict[str, int | None]:
     """Return the gram columns of a line as whole 1e-15 g, from its other fields. Raises Wrong for unreadable ones."""
     energy_uj = integer(line, "energy_uj")
@@ -214,7 +228,8 @@ def recompute(line: Line) -> dict[str, int | None]:
         hours = life[0] * 3600 * kg[1] * duration[1] * needed(line, "share_den")
         if not hours:
             raise Wrong("life_h or share_den is 0")
-        embodied = rounded(kg[0] * 1000 * duration[0] * needed(line, "share_num") * life[1], hours)
+        share_num = 0 if is_taken_back(line) else needed(line, "share_num")
+        embodied = rounded(kg[0] * 1000 * duration[0] * share_num * life[1], hours)
     size = integer(line, "transfer_bytes")
     if size is not None and kwh_per_gb is not None and transfer_rate is not None:
         transfer = rounded(size * kwh_per_gb[0] * transfer_rate[0], 10**9 * kwh_per_gb[1] * transfer_rate[1])
@@ -307,7 +322,10 @@ def _check_energy(line: Line) -> Iterator[str]:
             continue
         known.append(part)
         totals.append(total)
-        if abs(part * den - total * num) >= den:
+        if is_taken_back(line):
+            if part:
+                yield f"{name}_uj is {part} in a gap that was taken back"
+        elif abs(part * den - total * num) >= den:
             yield f"{name}_uj is {part}, 1 uJ or more from {num}/{den} of {total}"
     for name, values in (("energy_uj", known), ("engine_batch_uj", totals)):
         if integer(line, name) != (sum(values) if values else None):
@@ -461,13 +479,15 @@ class _Context:
             numerator = kwh_per_gb[0] * transfer_rate[0] * 10**15
             self._transfer = (numerator, 10**9 * kwh_per_gb[1] * transfer_rate[1])
         self._is_alike = may_compare(line)
+        self.is_taken_back = is_taken_back(line)
 
     def numbers(self, own: tuple[str, ...]) -> Numbers | None:
         """Return position, revision, share and components (-1: not metered) of a line that is right, else None."""
         entry_id, supersedes, reason, *figures = own
         position = entry_id[len(self._prefix) :]
         if (
-            _NUMBERS.fullmatch(",".join(figures)) is None
+            self.is_taken_back
+            or _NUMBERS.fullmatch(",".join(figures)) is None
             or not entry_id.startswith(self._prefix)
             or _POSITION.fullmatch(position) is None
         ):
@@ -563,7 +583,7 @@ Checked = tuple[bool, int, dict[int, int], list[tuple[int, int, str]]]
 class _Part:
     """One part of an engine batch, as far as it was seen; energies that were not metered are kept as -1."""
 
-    __slots__ = ("alike", "batch", "context", "entries", "number")
+    __slots__ = ("alike", "batch", "context", "entries", "is_taken_back", "number")
 
     def __init__(self, batch: str, number: int, alike: tuple[str, ...]) -> None:
         self.batch = batch
@@ -571,6 +591,7 @@ class _Part:
         self.alike = alike
         self.entries = array("q")
         self.context: _Context | None = None  # the last one seen to be alike
+        self.is_taken_back = False
 
     def add(self, alike: tuple[str, ...], numbers: Numbers, line: int) -> Iterator[str]:
         if alike != self.alike:
@@ -602,6 +623,8 @@ class _Part:
 
     def check(self, before: dict[int, int] | None) -> Checked:
         """Return (is whole, energy, shares by position, problems); ``before``: shares of an earlier part."""
+        if self.is_taken_back:
+            return True, 0, {}, []
         found: list[tuple[int, int, str]] = []
         items, den = int(self.alike[0] or 0), int(self.alike[5])
         quick = self._quickly(items, den) if before is None else None
@@ -733,6 +756,7 @@ class _Checker:
         part = self._open.get(key)
         if part is None:
             part = self._open[key] = _Part(context.batch, context.number, context.alike)
+        part.is_taken_back |= context.is_taken_back
         if part.context is context:
             part.entries.extend((*numbers, number))
             return ()

@@ -11,7 +11,7 @@ from celery import Celery
 
 from carbonq import sourcing, telemetry, wiring
 from carbonq.errors import CarbonqError
-from carbonq.services import chunk, dispatch, expire, finish, learn, plan, reap, restate, retire, seal, settle
+from carbonq.services import chunk, dispatch, expire, finish, gaps, learn, plan, reap, restate, retire, seal, settle
 from carbonq.services.rates import RateCache
 from carbonq.services.refresh import Refresher
 from carbonq.tickets import TICK_QUEUES, Tickets, tick_task
@@ -71,6 +71,14 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
             rates=rates.book,
             models=runtime.models,
             max_attempts=settings.max_attempts,
+            recorded_by=context.name,
+        )
+        gaps.book_gaps(
+            db,
+            clock,
+            rates=rates.book,
+            silent_s=2 * max(settings.lease_s, settings.worker_alive_s),
+            alive_s=settings.worker_alive_s,
             recorded_by=context.name,
         )
 
