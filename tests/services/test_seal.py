@@ -125,6 +125,19 @@ def test_a_replayed_booking_waits_for_no_second_seal(database: Database) -> None
     assert (seen(database).seals, count(database, unsealed)) == (1, 0)
 
 
+def test_revisions_of_a_part_that_come_one_by_one_are_sealed_once_each(database: Database) -> None:
+    booked = book()
+    store(database, booked)
+    seal(database)
+    for number in range(3):
+        entry_id = booked.entries[number]["entry_id"]
+        later = {"revision": 2, "supersedes": f"{entry_id}#1", "reason": "settled"}
+        with database.write() as tx:
+            ledger.append_revisions(tx, [], [booked.entries[number] | later])
+        assert [one.entries for one in seal(database)] == [1]
+    assert (seen(database).sealed, seen(database).seals) == (8, 4)
+
+
 def test_both_databases_hash_the_same(sqlite_database: Database, postgresql: Database) -> None:
     """But for the time at which the database itself says that it recorded them."""
     booked, found = bookings(), []
