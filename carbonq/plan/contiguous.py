@@ -16,10 +16,11 @@ from functools import cached_property
 import numpy as np
 
 from carbonq.plan.demand import BoolArray, Demand, FloatArray, IntArray
+from carbonq.plan.grouping import matches, rows_of
 from carbonq.plan.lanes import EPSILON_S
-from carbonq.plan.policy import OVERRUN_SHARE
 from carbonq.plan.prices import STEPS, TEMPERATURES, Classes, Prices, startable
 from carbonq.plan.rounding import Board, fill, improve, make_room, sweep, trade
+from carbonq.plan.stretches import Integral, cells_held
 from carbonq.units import WINDOW_S
 
 #: Shapes (costs x length) told apart; beyond, alike ones are merged at their lower costs.
@@ -51,59 +52,6 @@ class Placed:
     objective: float
     bound: float
     held: IntArray
-
-
-def cells_held(duration_s: FloatArray, left_s: float) -> tuple[IntArray, IntArray]:
-    """Return how many windows chunks hold a slot in: started in the running window, and in any later one.
-
-    ``left_s`` seconds of the running window are left. As in ``lanes.Lanes.span``: the last fifth of a window may spill
-    into the next one.
-    """
-
-    def cells(room_s: float, first_s: float) -> IntArray:
-        more = np.ceil((duration_s - first_s) / WINDOW_S - OVERRUN_SHARE - EPSILON_S)
-        return np.where(duration_s <= room_s + EPSILON_S, 1, 1 + np.maximum(1, more)).astype(np.int64)
-
-    return cells(min(WINDOW_S, left_s + OVERRUN_SHARE * WINDOW_S), left_s), cells(WINDOW_S, WINDOW_S)
-
-
-class Integral:
-    """Mean of rates by ``[..., window]`` over any stretch of time; beyond the horizon the last window goes on."""
-
-    def __init__(self, values: FloatArray, starts_s: FloatArray, left_s: float) -> None:
-        """Take values of windows that start at ``starts_s``; ``left_s`` of the first are left."""
-        self.values, self.starts_s, self.left_s = values, starts_s, left_s
-        length = np.full(len(starts_s), float(WINDOW_S))
-        length[0] = left_s
-        self.sums = np.zeros_like(values)
-        np.cumsum((values * length)[..., :-1], axis=-1, out=self.sums[..., 1:])
-
-    def only(self, row: int) -> Integral:
-        """Return that of one row of the first axis."""
-        one = object.__new__(Integral)
-        one.values, one.sums, one.starts_s, one.left_s = self.values[row], self.sums[row], self.starts_s, self.left_s
-        return one
-
-    def ends(self, end_s: FloatArray) -> tuple[IntArray, FloatArray]:
-        """Return the windows in which times lie, and the seconds since their starts."""
-        at = np.maximum(np.searchsorted(self.starts_s, end_s, side="right") - 1, 0)
-        return at, end_s - self.starts_s[at]
-
-    def means(self, duration_s: float) -> FloatArray:
-        """Return the mean over ``duration_s`` from each window's start on."""
-        if duration_s <= 0:
-            return self.values
-        at, more = self.ends(self.starts_s + duration_s)
-        made: FloatArray = (self.sums[..., at] + self.values[..., at] * more - self.sums) / duration_s
-        return made
-
-    def means_at(self, rows: tuple[IntArray, ...], window: IntArray, duration_s: FloatArray) -> FloatArray:
-        """Return the means of single chunks: ``rows`` index all axes but the last."""
-        at, more = self.ends(self.starts_s[window] + duration_s)
-        whole = self.sums[(*rows, at)] + self.values[(*rows, at)] * more - self.sums[(*rows, window)]
-        here = self.values[(*rows, window)]
-        made: FloatArray = np.where(duration_s > 0, whole / np.maximum(duration_s, EPSILON_S), here)
-        return made
 
 
 def place(
@@ -350,7 +298,7 @@ class _Contiguous:
         todo = todo[rank < np.bincount(k, minlength=len(self.classes.count))[self.of[todo]]]
         # Who is already at one of the starts takes it.
         now = self.demand.current[self.rows[todo]]
-        at, slot = _matches((self.of[todo], now[:, 0], now[:, 1]), (k, row, window))
+        at, slot = matches((self.of[todo], now[:, 0], now[:, 1]), (k, row, window))
         chosen = self.rows[todo[at]]
         self.region[chosen], self.window[chosen] = row[slot], window[slot]
         todo = np.delete(todo, at)
@@ -426,32 +374,3 @@ class _Contiguous:
 def _largest(values: FloatArray, count: int) -> float:
     """Return the sum of the ``count`` largest values."""
     return float(np.sort(values)[len(values) - count :].sum()) if count else 0.0
-
-
-def rows_of(*columns: IntArray) -> tuple[IntArray, IntArray]:
-    """Number the distinct rows of some columns; return each row's number and one row of each number."""
-    if not len(columns[0]):
-        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
-    key = np.zeros(len(columns[0]), dtype=np.int64)
-    for column in columns:
-        low = int(column.min())
-        width = int(column.max()) - low + 1
-        if int(key.max()) >= 2**62 // width:
-            key = np.unique(key, return_inverse=True)[1].astype(np.int64)
-        key = key * width + (column - low)
-    _, members, of = np.unique(key, return_index=True, return_inverse=True)
-    return of.astype(np.int64), members.astype(np.int64)
-
-
-def _matches(mine: tuple[IntArray, ...], theirs: tuple[IntArray, ...]) -> tuple[IntArray, IntArray]:
-    """Pair equal rows of two tables, each row at most once; return the positions in both."""
-    size = len(mine[0])
-    key, _ = rows_of(*(np.concatenate(pair) for pair in zip(mine, theirs, strict=True)))
-    ranked: list[IntArray] = []
-    for part in (key[:size], key[size:]):
-        order = np.argsort(part, kind="stable")
-        rank = np.empty(len(part), dtype=np.int64)
-        rank[order] = np.arange(len(part)) - np.searchsorted(part[order], part[order])
-        ranked.append(part * (len(key) + 1) + rank)
-    _, here, there = np.intersect1d(*ranked, assume_unique=True, return_indices=True)
-    return here, there

@@ -22,10 +22,12 @@ import numpy as np
 
 from carbonq.plan.bundles import BUNDLE_FILL
 from carbonq.plan.capacity import Capacity, window_starts
-from carbonq.plan.contiguous import cells_held, place, rows_of
+from carbonq.plan.contiguous import place
 from carbonq.plan.demand import BoolArray, Demand, FloatArray, IntArray, Kind
+from carbonq.plan.grouping import rows_of
 from carbonq.plan.lanes import EPSILON_S
 from carbonq.plan.lateness import Ranges, fewest_late, most_work
+from carbonq.plan.stretches import cells_held
 from carbonq.units import WINDOW, WINDOW_S, window_at, window_index
 
 

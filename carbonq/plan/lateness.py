@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from ortools.graph.python import max_flow, min_cost_flow
 
-from carbonq.plan.contiguous import rows_of
 from carbonq.plan.demand import FloatArray, IntArray
+from carbonq.plan.grouping import rows_of
 
 #: Windows that share a node on the way from a class.
 _BLOCK = 16

@@ -8,9 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carbonq.plan.contiguous import Placed, cells_held, place
+from carbonq.plan.contiguous import Placed, place
 from carbonq.plan.demand import Demand, Kind
 from carbonq.plan.lanes import Lanes
+from carbonq.plan.stretches import cells_held
 from tests.unit.yardsticks import Case, brute_force, linear_programme
 
 W = 300.0
