@@ -12,13 +12,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from carbonq.bench import store
+from carbonq.bench import meters, store
 from carbonq.bench.backend import Backend
 from carbonq.bench.ledger_fill import fill
 from carbonq.bench.ledger_work import Figures, in_child
 
 #: Parts by name, in the order in which they run, with the steps that each takes on the filled database.
 PARTS: dict[str, tuple[str, ...]] = {
+    "meters": (),
     "commit": (),
     "export": ("export", "plain"),
     "check": ("check",),
@@ -47,6 +48,10 @@ def bench(
         "processors": os.cpu_count(),
         "load_at_start": os.getloadavg()[0],
     }
+    if "meters" in parts:
+        found["meters"] = meters.bench()
+        cost, error = found["meters"]["overhead"], found["meters"]["attribution"]
+        report(f"meters: {cost}; attribution: {error}")
     if "commit" in parts:
         chunks = max(2, min(24, entries // 2_000))
         found["commit"] = store.bench(

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from carbonq.bench import run, start, store
+from carbonq.bench import ledger, run, start, store
 from carbonq.bench.backend import Backend
 from tests.databases import connected
 from tests.system.backends import backend
@@ -38,6 +39,24 @@ def test_claims_and_checkpoints_are_counted_on_both_databases(postgres_url: str,
         assert min(one["claims_per_s"], one["entries_per_s"], one["plain_rows_per_s"]) > 0
         assert one["ratio"] == one["entries_per_s"] / one["plain_rows_per_s"]
     assert len(said) == 2
+    assert scratch_databases(postgres_url) <= before
+
+
+def test_the_ledgers_figures_are_measured(postgres_url: str, tmp_path: Path) -> None:
+    def figures(backend: Backend, *parts: str) -> dict[str, Any]:
+        found = ledger.bench(
+            tmp_path, [backend], parts=parts, entries=700, batch_items=64, report=lambda _sentence: None
+        )
+        return found["databases"][backend.database_name]
+
+    before = scratch_databases(postgres_url)
+    steps = figures(Backend(), "check", "verify", "settle")
+    assert steps["check"]["lines"] == steps["seal"]["entries"] == steps["check_seals"]["sealed"] == 700
+    assert steps["settle"]["revisions"] == 700
+    steps = figures(Backend(postgres_url), "export", "size")
+    assert min(steps["export"]["bytes"], steps["plain"]["bytes"]) > 700 * 500
+    assert steps["size"]["bytes_per_entry"] > 100
+    assert all(step["peak_mb"] >= step["start_mb"] > 0 for name, step in steps.items() if name != "fill")
     assert scratch_databases(postgres_url) <= before
 
 
