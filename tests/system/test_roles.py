@@ -251,7 +251,7 @@ def test_every_process_can_do_its_work(roles: Roles, tmp_path: Path) -> None:
         ):
             answer = http.get(path)
             assert answer.status_code == 200, (path, answer.text)
-        counted = {"kind": "embeddings", "model": "wordllama-256", "items": 9, "tokens": 90, "deadline": "6h"}
+        counted = {"kind": "embeddings", "model": "fake-model", "items": 9, "tokens": 90, "deadline": "6h"}
         answer = http.post("/v1/quotes", json=counted)
         assert answer.status_code == 200, answer.text
 

@@ -144,7 +144,7 @@ def test_long_chunks_hold_their_lane_in_all_their_windows() -> None:
     assert one.grams == 20
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     st.lists(st.lists(st.integers(0, 99), min_size=4, max_size=4), min_size=2, max_size=2),
     st.lists(st.lists(st.integers(0, 2), min_size=4, max_size=4), min_size=2, max_size=2),

@@ -37,7 +37,7 @@ def two(here: float | None, there: float | None, **changes: object) -> list[Cand
     return [Candidate("here", 20.0, here), Candidate("there", 30.0, there, **changes)]  # type: ignore[arg-type]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(SITES, st.integers(0, 300), st.none() | st.integers(0, 5), st.none() | st.integers(0, 5), st.integers(0, 6))
 def test_never_outside_the_budget_never_a_dead_region_and_always_one_that_can(
     sites: list[tuple[int, float | None, float, bool]],
@@ -64,7 +64,7 @@ def test_never_outside_the_budget_never_a_dead_region_and_always_one_that_can(
     assert route(shuffled, **given_) == found  # type: ignore[arg-type]
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(SITES, st.integers(0, 5), st.integers(0, 6))
 def test_a_region_is_left_for_carbon_only_beyond_both_thresholds(
     sites: list[tuple[int, float | None, float, bool]], current: int, switches: int
@@ -85,7 +85,7 @@ def test_a_region_is_left_for_carbon_only_beyond_both_thresholds(
     assert best == min(known)
 
 
-@settings(max_examples=12)
+@settings(max_examples=8)
 @given(st.lists(st.tuples(st.integers(0, 900), st.integers(0, 900), st.integers(1, 40)), min_size=30, max_size=60))
 def test_switches_in_any_hour_are_bounded_however_wild_the_rates(steps: list[tuple[int, int, int]]) -> None:
     now, current, switched = START, "here", list[datetime]()

@@ -126,7 +126,7 @@ def test_a_placement_outside_the_outlook_is_refused() -> None:
         told(outlook([[1.0]]), case(0, 1, 1))
 
 
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(
     st.lists(st.lists(st.none() | st.integers(0, 9), min_size=5, max_size=5), min_size=2, max_size=2),
     st.lists(st.lists(st.integers(0, 1), min_size=5, max_size=5), min_size=2, max_size=2),
