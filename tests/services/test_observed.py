@@ -14,14 +14,16 @@ from sqlalchemy import insert, select, update
 
 from carbonq.clock import ClockKind
 from carbonq.errors import InvalidRequest
-from carbonq.model import ChunkState, Treatment
+from carbonq.model import ChunkState, Signal, Treatment
 from carbonq.services import measured
 from carbonq.services.dispatch import dispatch
 from carbonq.services.plan import AT_ONCE, plan_waiting
 from carbonq.services.refresh import refresh
 from carbonq.store import jobs as job_rows
 from carbonq.store import regions as region_rows
+from carbonq.store import shadows as shadow_rows
 from carbonq.store.database import Database
+from carbonq.store.placements import Placed
 from carbonq.store.tables import chunks, jobs, placements, shadows
 from carbonq.units import WINDOW
 from tests.services import booked
@@ -89,10 +91,22 @@ def test_a_shadow_moves_until_its_window_has_come_whatever_its_chunk_does(databa
         region_rows.sync(tx, [replace(NORTH, slots=1, models=("other",)), replace(SOUTH, slots=1)])
         tx.execute(update(shadows).where(shadows.c.chunk_id != first.chunk_id).values(region="norcal"))
     summary = plan_waiting(database, clock, max_stale_s=10**6)
-    assert (summary.chunks, summary.at_once) == (0, 0)
+    assert (summary.chunks, summary.at_once, summary.shadows) == (0, 0, 3)
     after = shadows_of(database)
     assert (after[first.chunk_id].region, after[first.chunk_id].plan_id) == (first.region, first.plan_id)
     assert {row.region for name, row in after.items() if name != first.chunk_id} == {"socal"}
+
+
+def test_a_slow_planner_moves_no_shadow_whose_window_has_come(database: Database) -> None:
+    placed = Placed(["c"], ["norcal"], [START + WINDOW], [None], [None], ["carbon"])
+    later = replace(placed, region=["socal"], window_at=[START + 5 * WINDOW])
+    for made, at in ((placed, START), (later, START + WINDOW)):
+        with database.write() as tx:
+            shadow_rows.put(tx, "pln", made, [60.0], created_at=at, signal=Signal.MOER)
+    assert (shadows_of(database)["c"].region, len(shadows_of(database))) == ("norcal", 1)
+    with database.write() as tx:
+        shadow_rows.put(tx, "pln", later, [60.0], created_at=START, signal=Signal.MOER)
+    assert shadows_of(database)["c"].region == "socal"
 
 
 def test_shadows_take_only_what_planned_work_leaves(sqlite_database: Database) -> None:
