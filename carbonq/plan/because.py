@@ -124,8 +124,8 @@ def _passed(one: Passed, facts: Facts, own: Cell, outlook: Outlook) -> str:
         ),
         Why.FULL: f"{cells} {'is' if one.cells == 1 else 'are'} full; {best}, {share:.1f} % less.",
         Why.NEAR_TIE: (
-            f"{cells} {'is' if one.cells == 1 else 'are'} free, but {best}, {share:.1f} % less: within the error that "
-            "such forecasts have."
+            f"{cells} {'is' if one.cells == 1 else 'are'} free, but {best}, {share:.1f} % less: far within "
+            "the error that such forecasts have, so the earlier one is taken."
         ),
         Why.BELOW_MARGIN: (
             f"{cells} {'is' if one.cells == 1 else 'are'} free, but {best}: {share:.1f} % less, and a chunk that has a "

@@ -14,6 +14,7 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
+from carbonq.plan.costs import NEAR_TIE
 from carbonq.plan.outlook import Outlook
 from carbonq.plan.taken import span
 from carbonq.units import UJ_PER_KWH
@@ -32,7 +33,7 @@ class Why(StrEnum):
     BEFORE_RELEASE = "before_release"
     AFTER_DEADLINE = "after_deadline"  # it would start after the latest safe start
     FULL = "full"
-    NEAR_TIE = "near_tie"  # free, but no cheaper by more than the forecast's error
+    NEAR_TIE = "near_tie"  # free, but cheaper by less than the forecast's error can tell (``costs.NEAR_TIE`` of it)
     BELOW_MARGIN = "below_margin"  # free, but the gain is below the margin for which a chunk is moved
     FREE = "free"  # free and cheaper by more: it became so since, or other chunks of the plan needed it
 
@@ -182,7 +183,7 @@ def _of_free(case: Case, outlook: Outlook, best: Cell, own_g: float, margin: flo
             float(outlook.spread[place] * outlook.pue[place[0]]) * float(case.energy_uj[place[0]]) / UJ_PER_KWH
             for place in places
         ]
-        if gain <= max(errors):  # False where a spread is not known
+        if gain <= NEAR_TIE * max(errors):  # False where a spread is not known
             return Why.NEAR_TIE
     return Why.BELOW_MARGIN if gain <= margin * own_g else Why.FREE
 

@@ -84,10 +84,12 @@ def test_each_reason_to_pass_over_a_cell_is_told_apart() -> None:
 
 
 def test_a_difference_within_the_error_is_a_near_tie() -> None:
-    rates, spread = [[100.0, 60.0]], [[30.0, 40.0]]
-    assert Why.NEAR_TIE in whys(told(outlook(rates, spread=spread), case(0, 0, 1)))
-    assert Why.FREE in whys(told(outlook(rates, spread=[[30.0, 39.0]]), case(0, 0, 1)))
-    assert Why.FREE in whys(told(outlook(rates), case(0, 0, 1)))  # no error is known, so none is claimed
+    rates, spread = [[100.0, 99.5]], [[10.0, 26.0]]
+    found = told(outlook(rates, spread=spread), case(0, 0, 1))
+    assert Why.NEAR_TIE in whys(found) and "far within the error" in said(found, rates)
+    # A fiftieth of 24 is less than the half gram: then only the margin says why it stays.
+    assert Why.BELOW_MARGIN in whys(told(outlook(rates, spread=[[10.0, 24.0]]), case(0, 0, 1)))
+    assert Why.BELOW_MARGIN in whys(told(outlook(rates), case(0, 0, 1)))  # no error is known, so none is claimed
 
 
 def test_energy_pue_and_what_is_beside_the_rates_decide_what_is_cheaper() -> None:
