@@ -97,6 +97,20 @@ def catalogue(extra: Mapping[str, Mapping[str, Any]]) -> dict[str, Model]:
     return models
 
 
+def _weights(name: str, values: Mapping[str, Any], start: Model) -> dict[str, int]:
+    """Return a described model's token weights: those it states, else those its engine starts with.
+
+    Raises ConfigError where nothing would weigh anything, or what a model generates would be free.
+    """
+    names = ("w_prompt", "w_cached", "w_completion")
+    found = {one: int(getattr(start, one) if values.get(one) is None else values[one]) for one in names}
+    if start.endpoint is Endpoint.CHAT and not found["w_completion"]:
+        raise ConfigError(f"models.{name}.w_completion is 0; generated tokens use most of the energy and must weigh")
+    if not any(found.values()):
+        raise ConfigError(f"models.{name}.w_prompt and the other weights are all 0; one of them must weigh something")
+    return found
+
+
 def _wordllama(name: str, values: Mapping[str, Any]) -> Model:
     dimensions = int(values.get("dimensions") or 256)
     if dimensions not in WORDLLAMA_DIMENSIONS:
@@ -106,6 +120,7 @@ def _wordllama(name: str, values: Mapping[str, Any]) -> Model:
         name=name,
         tier=int(values.get("tier", 1)),
         tokens_per_s=float(values.get("tokens_per_s") or WORDLLAMA_256.tokens_per_s),
+        **_weights(name, values, WORDLLAMA_256),
         options=MappingProxyType({"dimensions": dimensions}),
     )
 
@@ -125,6 +140,7 @@ def _llama_cpp(name: str, values: Mapping[str, Any]) -> Model:
         max_output_tokens=output,
         tier=int(values.get("tier", 1)),
         tokens_per_s=float(values.get("tokens_per_s") or SMOLLM2_135M_INSTRUCT.tokens_per_s),
+        **_weights(name, values, SMOLLM2_135M_INSTRUCT),
         precision=None,
         options=MappingProxyType({"path": str(path), "context_tokens": context, "default_output_tokens": output}),
     )
@@ -145,6 +161,7 @@ def _sentence_transformers(name: str, values: Mapping[str, Any]) -> Model:
         max_input_tokens=int(values.get("context_tokens") or _SENTENCE_TRANSFORMERS.max_input_tokens),
         tier=int(values.get("tier", 1)),
         tokens_per_s=float(values.get("tokens_per_s") or _SENTENCE_TRANSFORMERS.tokens_per_s),
+        **_weights(name, values, _SENTENCE_TRANSFORMERS),
         options=MappingProxyType(
             {"path": str(path), "shorter_dimensions": tuple(values.get("shorter_dimensions") or ())}
         ),

@@ -33,4 +33,13 @@ class ModelSettings(Strict):
         "trained for it (Matryoshka); empty: none.",
     )
     tokens_per_s: float | None = Field(None, gt=0, description="Starting throughput of one slot.")
+    w_prompt: int | None = Field(
+        None, ge=0, le=1_000_000, description="Weight of a prompt token in shares of energy; unset: the engine's."
+    )
+    w_cached: int | None = Field(
+        None, ge=0, le=1_000_000, description="Weight of a prompt token that was cached; unset: the engine's."
+    )
+    w_completion: int | None = Field(
+        None, ge=0, le=1_000_000, description="Weight of a generated token; unset: the engine's."
+    )
     tier: int = Field(1, ge=1, description="Size class; a downgrade goes to the next smaller tier.")

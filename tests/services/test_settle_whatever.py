@@ -18,7 +18,7 @@ from carbonq.model import EntryKind, EntryReason, RateStatus, Signal
 from carbonq.services import restate, settle
 from carbonq.store import ledger, revisions, unsettled
 from carbonq.store.database import Database
-from carbonq.store.tables import corrections
+from carbonq.store.tables import corrections, entries
 from carbonq.units import WINDOW, grams
 from tests.services.booked import configure, lines, observe, store
 from tests.services.test_restate import say

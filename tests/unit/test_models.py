@@ -55,3 +55,25 @@ def test_a_described_sentence_transformer_names_its_folder_and_the_lengths_it_ma
 def test_a_wrong_description_names_its_setting(values: dict[str, object], named: str) -> None:
     with pytest.raises(ConfigError, match=named):
         models.catalogue({"m": values})
+
+
+def test_token_weights_are_stated_or_those_measured_of_the_engine_and_never_plain_by_silence() -> None:
+    path = {"engine": "llama_cpp", "path": "m.gguf"}
+    made = models.catalogue({"a": path, "b": {**path, "w_prompt": 1, "w_cached": 1, "w_completion": 9}})
+    builtin = models.BUILTIN["smollm2-135m-instruct"]
+    assert [(one.w_prompt, one.w_cached, one.w_completion) for one in (made["a"], made["b"])] == [
+        (builtin.w_prompt, builtin.w_cached, builtin.w_completion),
+        (1, 1, 9),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "sentence"),
+    [
+        ({"engine": "llama_cpp", "path": "m.gguf", "w_completion": 0}, "models.x.w_completion is 0"),
+        ({"engine": "wordllama", "w_prompt": 0, "w_cached": 0}, "all 0"),
+    ],
+)
+def test_weights_that_would_make_work_free_are_refused(values: dict[str, object], sentence: str) -> None:
+    with pytest.raises(ConfigError, match=sentence):
+        models.catalogue({"x": values})
