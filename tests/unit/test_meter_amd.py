@@ -11,7 +11,7 @@ import pytest
 
 from carbonq.errors import ConfigError
 from carbonq.meters.amd import AmdMeter
-from carbonq.meters.discover import discover
+from carbonq.meters.discover import Wanted, discover
 from carbonq.meters.protocol import COUNTER_RESET, Component, MeterKind, MeterLost
 from carbonq.model import Quality
 
@@ -81,3 +81,11 @@ def test_a_host_with_amd_and_no_nvidia_gpus_is_metered_by_them(gpus: Script) -> 
     assert [meter.kind for meter in meters] == [MeterKind.AMDSMI, MeterKind.CPU_TIME]
     with pytest.raises(ConfigError, match=r"no NVIDIA GPU .* AMD GPU 9 cannot be metered"):
         discover(gpus=("9",), watts_per_core=1.0, pids=tuple, may_use_rapl=False)
+
+
+def test_nothing_is_metered_beside_a_meter_of_the_whole_host(gpus: Script, tmp_path: Path) -> None:
+    (tmp_path / "wall.csv").write_text("J\n1\n")
+    wall = Wanted("external", url=str(tmp_path / "wall.csv"), value="J", unit="J", form="csv", is_whole_host=True)
+    meters = discover(gpus=(), watts_per_core=1.0, pids=tuple, may_use_rapl=False, wanted={Component.CPU: wall})
+    assert [meter.kind for meter in meters] == [MeterKind.EXTERNAL]
+    meters[0].close()
