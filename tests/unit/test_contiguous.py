@@ -292,3 +292,9 @@ def test_all_lengths_unlike_are_placed_with_a_sound_bound() -> None:
     made = put(mixed, rates, slots)
     assert not made.late.any()
     assert 0.93 * made.objective < made.bound
+
+
+def test_where_slots_were_lost_only_as_many_stay_as_there_are() -> None:
+    asked = demand([(0, 9, 3)] * 3, current=[(0, 3)] * 3)
+    made = put(asked, [[9.0] * 3 + [1.0] * 3 + [9.0] * 3], [[1] * 9], margin=0.5)
+    assert sorted(made.window.tolist()) == [0, 3, 6]
