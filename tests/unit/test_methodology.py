@@ -7,6 +7,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from carbonq import export
+from carbonq.config import Settings
 from carbonq.meters.protocol import MARKS
 from carbonq.methods import METHOD, METHODS
 from carbonq.model import EntryKind, Quality, RateStatus
@@ -30,7 +31,7 @@ def test_every_status_quality_and_the_kinds_in_use_are_explained() -> None:
 
 
 def test_every_column_it_names_exists() -> None:
-    known = {*export.COLUMNS, *EntryKind, *MARKS, "cpu_time", "upper_bound"}
+    known = {*export.COLUMNS, *Settings.model_fields, *EntryKind, *MARKS, "cpu_time", "upper_bound"}
     known |= {"unmetered_entries", "unrated_entries", "kwh_per_million_tokens"}  # fields of summaries
     names = {name for name in re.findall(r"`([a-z]+(?:_[a-z0-9]+)+)`", TEXT)}
     assert names <= known, names - known
