@@ -7,6 +7,7 @@ keeps what it can have: the flow of what comes anew is what it adds. Seconds are
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -17,8 +18,8 @@ from ortools.graph.python import max_flow
 from carbonq.plan.capacity import Capacity
 from carbonq.units import WINDOW_S
 
-#: Slot seconds are counted in whole tenths.
-_SCALE = 10
+#: Slot seconds are counted in whole milliseconds: work rounded up, room rounded down.
+_SCALE = 1000
 
 #: Work that does not fit by less than this share is a matter of rounding.
 ROUNDING = 1e-3
@@ -42,6 +43,10 @@ def slot_seconds(capacity: Capacity, left_s: float) -> npt.NDArray[np.float64]:
     return seconds
 
 
+def _units(work_s: float) -> int:
+    return math.ceil(work_s * _SCALE)
+
+
 def in_time_s(loads: Sequence[Load], seconds: npt.NDArray[np.float64], left_s: float) -> float:
     """Return the most slot seconds of all loads together that can be done in time."""
     regions, windows = seconds.shape
@@ -61,7 +66,7 @@ def in_time_s(loads: Sequence[Load], seconds: npt.NDArray[np.float64], left_s: f
     def cell(region: int, step: int) -> int:
         return first + region * count + step
 
-    endless = int(sum(one.work_s for one in loads) * _SCALE) + 1
+    endless = sum(_units(one.work_s) for one in loads) + 1
     for region in range(regions):
         for step in range(count):
             flow.add_arc_with_capacity(cell(region, step), sink, int(between[region, step] * _SCALE))
@@ -71,7 +76,7 @@ def in_time_s(loads: Sequence[Load], seconds: npt.NDArray[np.float64], left_s: f
         step = int(np.searchsorted(dues, min(one.due_s, float(ends[-1])) + 1e-9)) - 1
         if step < 0:
             continue
-        flow.add_arc_with_capacity(source, 2 + number, int(one.work_s * _SCALE))
+        flow.add_arc_with_capacity(source, 2 + number, _units(one.work_s))
         for region in one.regions:
             flow.add_arc_with_capacity(2 + number, cell(region, step), endless)
     if flow.num_arcs() == 0 or flow.solve(source, sink) != flow.OPTIMAL:
@@ -83,9 +88,10 @@ def share_in_time(new: Load, accepted: Sequence[Load], seconds: npt.NDArray[np.f
     """Return the share of new work that can be done in time without taking anything from what was accepted."""
     if new.work_s <= 0:
         return 1.0
-    gain = in_time_s([*accepted, new], seconds, left_s) - in_time_s(accepted, seconds, left_s)
-    share = gain / new.work_s
-    return 1.0 if share > 1 - ROUNDING - len(accepted) / (_SCALE * new.work_s) else max(0.0, share)
+    gain_s = in_time_s([*accepted, new], seconds, left_s) - in_time_s(accepted, seconds, left_s)
+    # Each load and each piece of room may have lost up to one unit to rounding.
+    lost_s = min((len(accepted) + 1) * (1 + seconds.shape[0]) / _SCALE, new.work_s / 2)
+    return 1.0 if gain_s > (1 - ROUNDING) * new.work_s - lost_s else max(0.0, gain_s / new.work_s)
 
 
 def all_in_time_s(new: Load, accepted: Sequence[Load], seconds: npt.NDArray[np.float64], left_s: float) -> float | None:

@@ -87,4 +87,15 @@ def test_it_is_what_a_linear_programme_finds(loads: list[Load], slots: list[list
             solver.addConstr(sum([amount for part, amount in zip(row, amounts, strict=True) if part]) <= limit)
         solver.maximize(sum(amounts))
         best = solver.getObjectiveValue()
-    assert in_time_s(loads, seconds, LEFT) == pytest.approx(best, abs=0.1 * (len(steps) * 2 + len(loads)) + 1e-6)
+    assert in_time_s(loads, seconds, LEFT) == pytest.approx(best, abs=0.001 * (len(steps) * 2 + len(loads)) + 1e-6)
+
+
+@pytest.mark.parametrize("work_s", [0.0004, 0.0151, 0.15, 0.19, 1.97])
+def test_a_job_of_a_moment_fits_an_idle_fleet(work_s: float) -> None:
+    seconds = np.full((2, 4), 300.0)
+    new = Load((0, 1), 900.0, work_s)
+    assert share_in_time(new, [], seconds, 300.0) == 1.0
+    assert share_in_time(new, [Load((0,), 600.0, 0.05), Load((1,), 900.0, 0.33)], seconds, 300.0) == 1.0
+    assert all_in_time_s(new, [], seconds, 300.0) == 300.0
+    assert share_in_time(Load((0,), -1.0, work_s), [], seconds, 300.0) == 0.0
+    assert share_in_time(Load((0,), 900.0, 2_000.0), [], seconds, 300.0) == pytest.approx(0.45)
