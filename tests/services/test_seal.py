@@ -184,6 +184,7 @@ def test_a_proof_of_anything_else_is_refused(database: Database) -> None:
         lambda one: one["entry"].update(index=one["entry"]["index"] + 1),
         lambda one: one["entry"]["path"].reverse(),
         lambda one: one["rates"][row.moer_rate_id].update(g_per_kwh="1"),
+        lambda one: one["rates"][row.moer_rate_id].update(source="another"),  # no figure depends on it
         lambda one: one["rates"].pop(row.moer_rate_id),
         lambda one: one["facts"][row.baseline_fact_id].update(pue="1.0"),
         lambda one: one.update(placement=one["placement"].replace("plan_1", "plan_2")),

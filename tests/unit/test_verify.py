@@ -286,6 +286,16 @@ def test_what_is_read_once_for_many_lines_hides_nothing(name: str, row: int, dat
         assert check(lines) == quick
 
 
+def test_a_component_far_from_its_share_is_named_among_lines_that_have_much_in_common() -> None:
+    first, second, _ = (line for line in whole() if line["part"] == "1")
+    forged = second | {name: str(int(second[name]) + 2) for name in ("cpu_uj", "energy_uj")}
+    recomputed = verify.recompute(forged)
+    forged |= {key: "" if value is None else verify.grams_text(value) for key, value in recomputed.items()}
+    assert check([first, second]).problems == []
+    (problem,) = check([first, forged]).problems
+    assert problem.what.startswith(f"cpu_uj is {forged['cpu_uj']}, 1 uJ or more from ")
+
+
 @pytest.mark.parametrize(
     ("kind", "changes", "what"),
     [
