@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, cast
@@ -151,4 +152,6 @@ def reveal(value: Any) -> Any:
         return {key: reveal(inner) for key, inner in cast(Mapping[str, Any], value).items()}
     if isinstance(value, tuple | list):
         return [reveal(inner) for inner in cast(Sequence[Any], value)]
+    if isinstance(value, date):  # a time, too
+        return value.isoformat()
     return str(value) if isinstance(value, Path | Decimal) else value

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from datetime import UTC, date, datetime
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,14 @@ from carbonq.errors import ConfigError
 
 def test_settings_survive_the_way_through_a_childs_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    region = {"zone": "Z", "pue": "1.25", "slots": 3, "models": ["wordllama-256", "mine"]}
+    region = {
+        "zone": "Z",
+        "pue": "1.25",
+        "slots": 3,
+        "models": ["wordllama-256", "mine"],
+        "meters": {"cpu": {"factor": "1.07", "factor_on": date(2026, 5, 1)}},
+        "maintenance": [{"start": datetime(2026, 5, 1, 8, tzinfo=UTC), "end": "2026-05-01T09:00:00Z"}],
+    }
     given = config.load(
         data_dir=tmp_path,
         port=1234,
