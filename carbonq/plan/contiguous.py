@@ -351,9 +351,9 @@ class _Contiguous:
         Any plan's chunks cost at least their least reduced cost, less what the slots are worth; those late the least
         without a deadline, those without a place nothing. The plan may choose which: so the largest differences count.
         """
-        anywhere = np.full(len(self.window), np.inf)
+        anywhere = np.full(len(late), np.inf)
         chosen = np.flatnonzero((self.first < self.windows) & self.can_start[self.shape])
-        least = np.zeros(len(self.window))
+        least = np.zeros(len(late))
         least[self.rows] = prices.least()[self.of] if len(self.rows) else 0.0
         if late.any() and len(chosen):
             of, members = rows_of(self.shape[chosen], self.first[chosen])

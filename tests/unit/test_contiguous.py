@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carbonq.plan.contiguous import Placed, place
+from carbonq.plan.contiguous import Placed, _Contiguous, place  # pyright: ignore[reportPrivateUsage]
 from carbonq.plan.demand import Demand, Kind
 from carbonq.plan.lanes import Lanes
+from carbonq.plan.prices import Prices
 from carbonq.plan.stretches import cells_held
 from tests.unit.yardsticks import Case, brute_force, linear_programme
 
 W = 300.0
+ONE = np.zeros(1, dtype=np.int64)
 
 
 def demand(
@@ -157,8 +159,9 @@ def test_the_dearest_of_those_alike_get_the_cleanest_starts() -> None:
 def test_a_cap_holds_where_the_deadline_allows() -> None:
     kinds = tuple(Kind((0,), (1,), (0.0,), cap) for cap in (math.inf, 2.5))
     rates, slots = [[9, 9, 1, 1, 3, 3]], [[1] * 6]
-    made = put(demand([(0, 6, 2), (0, 6, 2)], kind=[0, 1], kinds=kinds), rates, slots)
-    assert made.window.tolist() == [4, 2]
+    for order in ([0, 1], [1, 0]):
+        made = put(demand([(0, 6, 2), (0, 6, 2)], kind=order, kinds=kinds), rates, slots)
+        assert [made.window[order.index(kind)] for kind in (0, 1)] == [4, 2]
     assert put(demand([(0, 2, 2)], kind=[1], kinds=kinds), rates, slots).window.tolist() == [0]
 
 
@@ -295,6 +298,34 @@ def test_all_lengths_unlike_are_placed_with_a_sound_bound() -> None:
 
 
 def test_where_slots_were_lost_only_as_many_stay_as_there_are() -> None:
-    asked = demand([(0, 9, 3)] * 3, current=[(0, 3)] * 3)
-    made = put(asked, [[9.0] * 3 + [1.0] * 3 + [9.0] * 3], [[1] * 9], margin=0.5)
-    assert sorted(made.window.tolist()) == [0, 3, 6]
+    made = put(demand([(0, 12, 3)] * 2, current=[(0, 3)] * 2), [[1.0] * 12], [[1] * 12], margin=0.5)
+    assert 3 in made.window.tolist()
+    assert len(set(made.window.tolist())) == 2
+
+
+def test_one_is_left_out_where_that_lets_two_in() -> None:
+    """The first holds windows 3 to 5 of the only region of three of them, and the middle of it is needed twice."""
+    kinds = tuple(Kind(rows, (1, 1), (0.0, 0.0), math.inf) for rows in ((0, 1), (0,)))
+    asked = demand([(3, 6, 3), (1, 8, 3), (2, 12, 3), (3, 12, 3)], kind=[1, 1, 0, 1], kinds=kinds)
+    made = put(asked, [[1.0] * 8] * 2, [[1, 0, 2, 1, 1, 1, 2, 2], [1, 1, 2, 1, 2, 1, 1, 2]])
+    assert made.late.tolist() == [True, False, False, False]
+
+
+def test_whatever_the_prices_the_bound_is_no_more_than_a_plan_with_as_few_late() -> None:
+    """Of three only one is in time and one has no place: the plan costs 2."""
+    case = _Contiguous(
+        demand([(0, 3, 3)] * 3), np.ones((1, 1, 7)), np.ones((1, 7), int), (np.arange(7) * W, W), (0, ONE)
+    )
+    late, placed = np.array([False, True, True]), np.array([True, True, False])
+    for cell in (np.zeros((1, 7)), np.array([[5.0, 5, 5, 0, 0, 0, 0]]), np.array([[5.0, 5, 5, 3, 3, 3, 3]])):
+        assert case._bound(Prices(case.classes, case.slots, cell), late, placed) <= 2 + 1e-9
+
+
+def test_no_chunk_of_a_shape_costs_less_than_its_shape() -> None:
+    """Three durations in one quarter; started in the running window, the middle one ends with the clean window."""
+    starts = np.array([0.0, 100, 400, 700])
+    rates = np.array([[[9.0, 1, 9, 9]]])
+    asked = demand([(0, 9, seconds / W) for seconds in (380, 400, 440)])
+    case = _Contiguous(asked, rates, np.full((1, 4), 3), (starts, 100.0), (0, ONE))
+    assert len(case.cost) == 1
+    assert case.cost[0, 0, 0] <= (9 * 100 + 300) / 400 + 1e-12

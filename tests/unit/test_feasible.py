@@ -69,6 +69,15 @@ def test_where_earliest_deadline_first_errs_the_flow_decides() -> None:
     assert most_in_time(asked, capacity([[1, 0, 1], [1, 1, 0]]), now=NOW).in_time.all()
 
 
+def test_who_is_late_by_less_is_the_late_one() -> None:
+    """Both must start in the first window; the second could a little later."""
+    for order in ((0.2, 0.9), (0.9, 0.2)):
+        asked = demand([(0, 1 + latest, 1) for latest in order], kind=[0, 1], sets=((0, 1), (0,)))
+        found = most_in_time(asked, capacity([[1, 1], [0, 0]]), now=NOW)
+        assert found.late_s.sum() == pytest.approx(0.1 * W, abs=1)
+        assert found.in_time.tolist() == [latest == 0.2 for latest in order]
+
+
 def test_short_chunks_share_a_slot() -> None:
     asked = demand([(0, 1, 0.1)] * 7 + [(0, 1 + i / 10, 0.01) for i in range(3)])
     assert most_in_time(asked, capacity([[2]]), now=NOW).in_time.all()
