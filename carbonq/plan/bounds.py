@@ -15,7 +15,7 @@ from carbonq.plan.costs import Costs, row_numbers
 from carbonq.plan.demand import FloatArray, IntArray
 
 #: Ratios of cost to share that are worked out; between them the least cost is concave, so the chord lies below it.
-_RATIOS = 24
+_RATIOS = 64
 
 #: Kinds of hardware (energies by region in other proportions) told apart; beyond, the lower of each is taken.
 _MOST_PROFILES = 64

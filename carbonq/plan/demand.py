@@ -21,8 +21,8 @@ class Kind:
     """What chunks with the same costs have in common.
 
     ``energy_uj[r]`` and ``extra_g[r]`` are those of one chunk in region row ``r``: hardware differs, and so do the
-    grams that transfer and embodied carbon add whatever the hour. ``max_g`` caps the grams of one chunk where its deadline
-    allows; inf where there is no cap.
+    grams that transfer and embodied carbon add whatever the hour. ``max_g`` caps the grams of one chunk where its
+    deadline allows; inf where there is no cap.
     """
 
     regions: tuple[int, ...]
@@ -109,7 +109,8 @@ class Assignment:
     0 where in time. ``objective`` is the cost of all that is placed in grams (carbon plus weighted price), ``bound`` a
     proven lower bound on it for any plan that leaves no more chunks late or unplaced, ``gap`` their difference as a
     share of the objective. All three are NaN where no rate at all is known. A cell without a rate counts as the worst
-    one that is known.
+    one that is known. ``prices[r, w]`` is what taking one more lane of a cell would cost all others together, in grams
+    (None where it was not worked out).
     """
 
     region: IntArray
@@ -119,6 +120,7 @@ class Assignment:
     objective: float
     bound: float
     gap: float
+    prices: FloatArray | None = None
 
     @property
     def late(self) -> int:

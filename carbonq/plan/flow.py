@@ -30,7 +30,7 @@ _MOST_UNITS = 10**10
 _CAP_PENALTY = 100
 
 #: One unit more than there is room for costs as much as this many of the dearest placements (in prices only).
-_BEYOND = 8
+_BEYOND = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,8 @@ class _Network:
             self.offered = self.arcs.add(leaf, self.sink, first_half, cost)
             self.more = self.arcs.add(leaf, self.sink, free - first_half, cost + _TIE_LOAD)
             return
-        self.offered = self.arcs.add(leaf, self.cell_node + self.offer_cell, free, cost)
+        # One more than there is: what limits is the cell, so that its price is all that a full one costs.
+        self.offered = self.arcs.add(leaf, self.cell_node + self.offer_cell, free + 1, cost)
         region, window = np.nonzero(slots > 0)
         free, node = slots[region, window], self.cell_node + region * self.windows + window
         self.arcs.add(node, self.sink, (free + 1) // 2, 0)

@@ -15,21 +15,20 @@ from datetime import datetime
 
 import numpy as np
 
-from carbonq.plan import alike, bounds, contiguous, costs, serial
-from carbonq.plan.bundles import BUNDLE_FILL, Bundles, bundle, is_short
-from carbonq.plan.capacity import Capacity, window_starts
+from carbonq.plan import alike, bounds, contiguous, serial
+from carbonq.plan.bundles import Bundles, bundle, is_short
+from carbonq.plan.capacity import Capacity
 from carbonq.plan.demand import Assignment, Demand, FloatArray, IntArray, Terms
 from carbonq.plan.flow import Offer, Solution, Wanted, solve
 from carbonq.plan.lanes import EPSILON_S
 from carbonq.plan.needs import ChunkNeed, Plan, PlannedChunk, Reason, demand_of, plan_of
 from carbonq.plan.outlook import Outlook
-from carbonq.plan.policy import OVERRUN_SHARE
-from carbonq.units import WINDOW, WINDOW_S, window_at, window_index
+from carbonq.plan.setting import Setting, gap, lane_shares, lanes_held, lateness
 
-__all__ = ["ChunkNeed", "Plan", "PlannedChunk", "Reason", "Setting", "assign", "plan"]
+__all__ = ["ChunkNeed", "Plan", "PlannedChunk", "Reason", "assign", "assign_in", "plan"]
 
 #: Kinds of cost that the flow tells apart, for few and for many lanes; the bound says what merging the rest costs.
-_MOST_KINDS, _MOST_KINDS_FROM, _MOST_KINDS_OF_MANY = 12, 20_000, 6
+_MOST_KINDS, _MOST_KINDS_FROM, _MOST_KINDS_OF_MANY = 12, 20_000, 8
 
 #: Up to so many chunks one more packing is tried where something would be late: one by one, as early as can be.
 _MOST_SERIAL = 3_000
@@ -37,9 +36,6 @@ _MOST_SERIAL = 3_000
 #: Up to so many long chunks are also placed one by one where the gap is above so much: rounding prices to whole starts
 #: is for many.
 _MOST_ONE_BY_ONE, _GOOD_GAP = 48, 0.001
-
-#: Lateness below this is rounding.
-_ROUNDING_S = 1e-5
 
 
 def plan(
@@ -77,52 +73,12 @@ def assign(
     Raises ValueError when outlook and capacity are not about the same cells as ``now``, or when kinds or prices are not
     about the outlook's regions and windows.
     """
-    setting = Setting.of(demand, outlook, capacity, now, terms or Terms())
+    return assign_in(demand, Setting.of(demand, outlook, capacity, now, terms or Terms()))
+
+
+def assign_in(demand: Demand, setting: Setting) -> Assignment:
+    """Return where each chunk goes in a setting that was made for them."""
     return _Planner(demand, setting).assign()
-
-
-@dataclass(frozen=True, slots=True)
-class Setting:
-    """What plans are made in: costs, slots by [region, window], and when windows can first be used (s from now)."""
-
-    costs: costs.Costs
-    slots: IntArray
-    starts_s: FloatArray
-    left_s: float
-    terms: Terms
-    freeing_s: tuple[tuple[float, ...], ...] = ()
-
-    @classmethod
-    def of(cls, demand: Demand, outlook: Outlook, capacity: Capacity, now: datetime, terms: Terms) -> Setting:
-        """Put it together; raises ValueError as ``assign`` does."""
-        if outlook.regions != capacity.regions or outlook.g_per_kwh.shape != capacity.slots.shape:
-            raise ValueError("outlook and capacity must cover the same regions and windows")
-        if not outlook.first_window == capacity.first_window == window_index(now):
-            raise ValueError("outlook and capacity must begin with the window that holds now")
-        left_s = (window_at(outlook.first_window) + WINDOW - now).total_seconds()
-        made = costs.build(demand, outlook, capacity, terms)
-        slots = np.maximum(capacity.slots.astype(np.int64), 0)
-        return cls(made, slots, window_starts(now, outlook.windows), left_s, terms, capacity.freeing_s)
-
-    @property
-    def windows(self) -> int:
-        """How many windows there are."""
-        return len(self.starts_s)
-
-    def range(self, release_s: FloatArray, latest_s: FloatArray, duration_s: FloatArray) -> tuple[IntArray, IntArray]:
-        """Return the first and last window in which something may start."""
-        first = np.searchsorted(self.starts_s, np.maximum(release_s, 0.0) - EPSILON_S).astype(np.int64)
-        room_s = min(WINDOW_S, self.left_s + OVERRUN_SHARE * WINDOW_S)
-        first = np.where((first == 0) & (duration_s > room_s + EPSILON_S), 1, first)
-        last = np.searchsorted(self.starts_s, latest_s + EPSILON_S, side="right").astype(np.int64) - 1
-        return first, last
-
-    def is_long(self, demand: Demand) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
-        """Say which chunks take more than one cell: longer than a window, or too urgent to wait for the next one."""
-        fits_now = demand.duration_s <= self.left_s + OVERRUN_SHARE * WINDOW_S
-        latest = demand.latest_s
-        is_urgent = ~fits_now & (demand.release_s <= 0) & (latest >= 0) & (latest < self.left_s)
-        return (demand.duration_s > WINDOW_S) | is_urgent
 
 
 @dataclass(slots=True)
@@ -206,7 +162,7 @@ class _Planner:
         draft.start_s[rows] = np.where(window >= 0, self.setting.starts_s[window], np.nan)
         draft.long_bound, draft.long_cost = placed.bound, cost
         now, later = contiguous.cells_held(part.duration_s, self.setting.left_s)
-        return free - _held(region, window, np.where(window == 0, now, later), free)
+        return free - lanes_held(region, window, np.where(window == 0, now, later), (free.shape[0], free.shape[1]))
 
     def _one_by_one(
         self, part: Demand, grams: FloatArray, free: IntArray, found: tuple[IntArray, IntArray, FloatArray]
@@ -296,8 +252,7 @@ class _Planner:
     def _finish(self, draft: _Draft) -> Assignment:
         demand, made = self.demand, self.costs
         placed = draft.window >= 0
-        late_s = np.where(placed, draft.start_s + demand.duration_s - demand.due_s, 0.0)
-        late_s = np.where(late_s > _ROUNDING_S, late_s, 0.0)
+        late_s = lateness(demand, draft.start_s)
         if made.is_overlay:
             return Assignment(draft.region, draft.window, draft.start_s, late_s, math.nan, math.nan, math.nan)
         cost = made.of(demand.kind, np.maximum(draft.region, 0), np.maximum(draft.window, 0))
@@ -306,9 +261,7 @@ class _Planner:
         objective = float(cost[placed].sum())
         rows = self.short
         first, last = self.setting.range(demand.release_s[rows], demand.latest_s[rows], demand.duration_s[rows])
-        duration = demand.duration_s[rows]
-        share = np.where(is_short(duration), duration / (BUNDLE_FILL * WINDOW_S), 1.0)
-        chunks = bounds.Chunks(demand.kind[rows], first, last, share)
+        chunks = bounds.Chunks(demand.kind[rows], first, last, lane_shares(demand.duration_s[rows]))
         least = draft.long_bound + bounds.lower_bound(
             chunks,
             made,
@@ -318,18 +271,16 @@ class _Planner:
             unplaced=int((~placed[rows]).sum()),
         )
         least = min(objective, least)
-        gap = (objective - least) / abs(objective) if objective else 0.0
-        return Assignment(draft.region, draft.window, draft.start_s, late_s, objective, least, gap)
-
-
-def _held(region: IntArray, window: IntArray, cells: IntArray, slots: IntArray) -> IntArray:
-    """Count the lanes that chunks hold by [region, window], each from its start for some cells."""
-    rows = np.flatnonzero(window >= 0)
-    ends = np.minimum(window[rows] + cells[rows], slots.shape[1])
-    edges = np.zeros((slots.shape[0], slots.shape[1] + 1), dtype=np.int64)
-    np.add.at(edges, (region[rows], window[rows]), 1)
-    np.add.at(edges, (region[rows], ends), -1)
-    return np.cumsum(edges, axis=1)[:, :-1]
+        return Assignment(
+            draft.region,
+            draft.window,
+            draft.start_s,
+            late_s,
+            objective,
+            least,
+            gap(objective, least),
+            draft.prices,
+        )
 
 
 def _badness(made: Assignment) -> tuple[int, int, float]:
