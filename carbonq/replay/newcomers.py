@@ -13,19 +13,16 @@ import numpy as np
 
 from carbonq.plan.evidence import IntArray
 from carbonq.plan.forecaster import FloatArray
-from carbonq.plan.outlook import Outlook
 
 
 def place(
-    due: IntArray, windows: IntArray, outlook: Outlook, free: IntArray, rows: Sequence[int]
+    due: IntArray, windows: IntArray, rates: FloatArray, free: IntArray, rows: Sequence[int]
 ) -> tuple[IntArray, IntArray]:
     """Return (region row, window column) of each piece, (-1, -1) where there is no room in time.
 
-    ``due`` are columns of the outlook, ``free`` free slots by ``[region, column]`` (changed: what is placed is taken).
+    ``due`` are columns; by ``[region, column]``, ``rates`` are what is chosen by and ``free`` free slots (changed: what is
+    placed is taken).
     """
-    rates = outlook.g_per_kwh * outlook.pue[:, None]
-    worst = np.nanmax(rates) if not np.isnan(rates).all() else 0.0
-    rates = np.where(np.isnan(rates), worst, rates)
     barred = np.setdiff1d(np.arange(len(rates)), rows)
     free[barred] = 0
     board = _Board(free, np.full(len(due), -1, dtype=np.int64), np.full(len(due), -1, dtype=np.int64))

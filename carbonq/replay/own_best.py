@@ -13,14 +13,13 @@ import numpy.typing as npt
 
 from carbonq.plan.evidence import IntArray
 from carbonq.plan.forecaster import FloatArray
-from carbonq.plan.outlook import Outlook
 
 
 def own_best(
     due: IntArray,
     windows: IntArray,
     current: IntArray,
-    outlook: Outlook,
+    rates: FloatArray,
     free: IntArray,
     *,
     rows: Sequence[int],
@@ -28,12 +27,11 @@ def own_best(
 ) -> tuple[IntArray, IntArray] | None:
     """Return (region row, column) of each piece, or None where they do not fit together or one cannot be in time.
 
-    ``due`` are columns; ``current`` is ``[piece, 2]`` (region row, column; -1 without); all may start at once.
+    ``rates`` are what is chosen by, by ``[region, column]``. ``due`` are columns; ``current`` is ``[piece, 2]`` (region
+    row, column; -1 without); all may start at once.
     """
-    if outlook.is_down or (due < windows).any() or (due > outlook.windows).any():
+    if (due < windows).any() or (due > rates.shape[1]).any():
         return None
-    rates = outlook.g_per_kwh * outlook.pue[:, None]
-    rates = np.maximum(np.where(np.isnan(rates), np.nanmax(rates), rates), 0.0)
     allowed = np.array(rows, dtype=np.int64)
     region, column = np.empty(len(due), dtype=np.int64), np.empty(len(due), dtype=np.int64)
     for length in np.unique(windows).tolist():

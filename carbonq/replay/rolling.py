@@ -13,10 +13,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from carbonq.plan import costs
 from carbonq.plan.capacity import Capacity
 from carbonq.plan.demand import Assignment, Demand, Kind, Terms
 from carbonq.plan.evidence import IntArray
-from carbonq.plan.forecaster import HISTORY_DAYS, WINDOWS_A_DAY
+from carbonq.plan.forecaster import HISTORY_DAYS, WINDOWS_A_DAY, FloatArray
 from carbonq.plan.outlook import Outlook
 from carbonq.plan.planner import assign
 from carbonq.replay import newcomers
@@ -71,9 +72,19 @@ class Book:
 
     def assign(self, at: int, chosen: IntArray, outlook: Outlook, terms: Terms) -> Assignment:
         """Plan some pieces at a moment on the slots that are not held."""
+        capacity = self._capacity(at, outlook.windows)
+        return assign(self._demand(at, chosen), outlook, capacity, now=window_at(at), terms=terms)
+
+    def choosing(self, at: int, outlook: Outlook, terms: Terms) -> FloatArray:
+        """Return what the planner chooses by, by ``[region, window]``: the rates, and what a near-tie adds to them."""
+        made = costs.build(
+            self._demand(at, np.empty(0, dtype=np.int64)), outlook, self._capacity(at, outlook.windows), terms
+        )
+        return made.rate + made.tie
+
+    def _demand(self, at: int, chosen: IntArray) -> Demand:
         work = self.work
-        held = self._held(at, outlook.windows)
-        demand = Demand(
+        return Demand(
             release_s=((work.release[chosen] - at) * WINDOW_S).astype(np.float64),
             due_s=((work.due[chosen] - at) * WINDOW_S).astype(np.float64),
             duration_s=(work.windows[chosen] * WINDOW_S).astype(np.float64),
@@ -81,13 +92,14 @@ class Book:
             kinds=self.kinds,
             current=self._current(at, chosen),
         )
-        capacity = Capacity(
+
+    def _capacity(self, at: int, windows: int) -> Capacity:
+        return Capacity(
             regions=self.site.regions,
             first_window=at,
-            slots=np.maximum(self.slots[:, None] - held, 0),
+            slots=np.maximum(self.slots[:, None] - self._held(at, windows), 0),
             latency_ms=tuple(float(row != self.site.home) for row in range(len(self.site.regions))),
         )
-        return assign(demand, outlook, capacity, now=window_at(at), terms=terms)
 
     def _current(self, at: int, chosen: IntArray) -> IntArray:
         placed = self.start[chosen] >= at
@@ -160,12 +172,14 @@ class Rolling(Book):
     def _own_best(self, at: int, outlook: Outlook) -> bool:
         """Give everything that waits its own cheapest cell, if that is a plan; False where it is none."""
         chosen, work = self.waiting, self.work
+        if outlook.is_down:
+            return False
         free = np.maximum(self.slots[:, None] - self._held(at, outlook.windows), 0)
         found = own_best(
             work.due[chosen] - at,
             work.windows[chosen],
             self._current(at, chosen),
-            outlook,
+            self.choosing(at, outlook, self._terms),
             free,
             rows=self.rows,
             margin=self._terms.margin,
@@ -183,7 +197,9 @@ class Rolling(Book):
         held = self._held(at, outlook.windows) + self._taken(self.waiting[~is_new], at, outlook.windows)
         free = np.maximum(self.slots[:, None] - held, 0)
         work = self.work
-        region, column = newcomers.place(work.due[chosen] - at, work.windows[chosen], outlook, free, self.rows)
+        region, column = newcomers.place(
+            work.due[chosen] - at, work.windows[chosen], self.choosing(at, outlook, self._terms), free, self.rows
+        )
         self.region[chosen] = region
         self.start[chosen] = np.where(column >= 0, column + at, -1)
         return bool((column >= 0).all())

@@ -1,15 +1,19 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from carbonq.plan.demand import Terms
 from carbonq.replay import fixed, hindsight
 from carbonq.replay.grids import Grid, Issued
 from carbonq.replay.policies import POLICIES, Rules, run
-from carbonq.replay.rolling import Ran
+from carbonq.replay.rolling import Ran, Rolling
 from carbonq.replay.site import Site
+from carbonq.replay.walk import truth
 from carbonq.replay.work import Work
 from tests.unit import replays
 from tests.unit.replays import FIRST
@@ -201,3 +205,35 @@ def test_missing_values_are_never_clean() -> None:
     assert np.isnan(site.grams(work, np.array([0]), np.array([FIRST + 8]))).all()
     assert not site.is_measured(work.release, work.due).any()
     assert site.is_measured(work.release + 3, work.due).all()
+
+
+@settings(max_examples=20, deadline=None)
+@given(
+    st.lists(st.integers(1, 40), min_size=1, max_size=8),
+    st.integers(0, 2**16),
+    st.sampled_from([0.0, 0.03, 0.2]),
+    st.booleans(),
+)
+def test_where_everybodys_own_best_fits_it_is_what_the_planner_finds(
+    dues: list[int], seed: int, margin: float, has_spread: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    values = rng.uniform(50, 600, (2, 44))
+    made = replays.grid({"A": values[0].tolist(), "B": values[1].tolist()})
+    site = replays.site(made, slots=[9, 9], pue=[1.0, 1.2])
+    outlook = truth(made, site.model_regions, FIRST, FIRST + 44)
+    if has_spread:
+        outlook = replace(outlook, spread=rng.uniform(0, 90, (2, 44)))
+    work = replays.work([(0, due, 1) for due in dues])
+    one, other = (Rolling(site, work, margin=margin) for _ in range(2))
+    for book in (one, other):
+        book.waiting = np.arange(work.count)
+        placed = np.arange(work.count) % 2 == 0
+        book.region[placed] = 1
+        book.start[placed] = work.due[placed] - 1
+    assert one._own_best(FIRST, outlook)  # pyright: ignore[reportPrivateUsage]
+    solved = other.assign(FIRST, other.waiting, outlook, Terms(margin=margin))
+    other.put(FIRST, other.waiting, solved.region, solved.window)
+    chosen = one.choosing(FIRST, outlook, Terms(margin=margin))
+    mine, theirs = (chosen[book.region, book.start - FIRST] for book in (one, other))
+    assert mine == pytest.approx(theirs, rel=1e-6)
