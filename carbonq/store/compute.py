@@ -19,6 +19,7 @@ from sqlalchemy import (
     Delete,
     FromClause,
     Insert,
+    Select,
     Text,
     UnaryExpression,
     case,
@@ -77,6 +78,11 @@ def given(tx: Connection, name: str, columns: Columns) -> FromClause:
     ]
     # A CTE that is computed once: SQLite would extract a cell again at every comparison.
     return select(*cells).cte(name).prefix_with("MATERIALIZED")
+
+
+def first(tx: Connection, rows: Select[Any], name: str) -> FromClause:
+    """Return rows that a join is to begin with: PostgreSQL's planner takes a few given rows for as good as none."""
+    return (rows if tx.dialect.name == "sqlite" else rows.offset(0)).subquery(name)
 
 
 def is_alike(tx: Connection, column: ColumnElement[Any], value: ColumnElement[Any]) -> ColumnElement[bool]:

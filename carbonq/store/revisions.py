@@ -109,24 +109,25 @@ def variants(tx: Tx, parts: Collection[Part], *, one_by_one: bool = False) -> li
     """Return the variants of some parts, as their entries are now; ``one_by_one``: of each part its own."""
     if not parts:
         return []
-    chosen = _given_parts(tx, parts)
+    mine = _given_parts(tx, parts)
     which = (entries.c.engine_batch_id, entries.c.part) if one_by_one else ()
-    key = (engine_batches.c.region, entries.c.window_at, engine_batches.c.fact_id)
-    key = (*which, *key, *(entries.c[name] for name in _VARIANT if name != "window_at"))
-    is_same = and_(
-        engine_batches.c.engine_batch_id == entries.c.engine_batch_id, engine_batches.c.part == entries.c.part
-    )
-    source = chosen.join(entries, _is_of(chosen)).join(engine_batches, is_same)
+    key = (*which, mine.c.region, entries.c.window_at, mine.c.fact_id)
+    key = (*key, *(entries.c[name] for name in _VARIANT if name != "window_at"))
+    source = mine.join(entries, _is_of(mine))
     found = tx.execute(select(*key, func.count()).select_from(source).where(is_current()).group_by(*key))
     return [Variant(*row) if one_by_one else Variant(None, None, *row) for row in found]
 
 
 def _given_parts(tx: Tx, parts: Collection[Part]) -> FromClause:
+    """Return parts as rows, with their region and fact."""
     columns = {
         "engine_batch_id": (Text(), [engine_batch_id for engine_batch_id, _ in parts]),
         "part": (Integer(), [part for _, part in parts]),
     }
-    return compute.given(tx, "chosen", columns)
+    chosen = compute.given(tx, "chosen", columns)
+    is_same = and_(engine_batches.c.engine_batch_id == chosen.c.engine_batch_id, engine_batches.c.part == chosen.c.part)
+    stated = [engine_batches.c[name] for name in ("engine_batch_id", "part", "region", "fact_id")]
+    return compute.first(tx, select(*stated).select_from(chosen.join(engine_batches, is_same)), "mine")
 
 
 def _is_of(rows: FromClause) -> ColumnElement[bool]:
@@ -199,7 +200,7 @@ def _plan(tx: Tx, changes: Sequence[Change]) -> FromClause:
 
 def _revised(tx: Tx, parts: Collection[Part], changes: Sequence[Change], stamp: Stamp) -> FromClause:
     """Return the next revisions: all columns of ``entries``, and ``old_*`` for the gram columns as they are."""
-    plan, chosen = _plan(tx, changes), _given_parts(tx, parts)
+    plan, mine = _plan(tx, changes), _given_parts(tx, parts)
     now = literal(machine_now(tx), UtcDateTime())
     changed: dict[str, ColumnElement[Any]] = {
         "revision": entries.c.revision + 1,
@@ -219,20 +220,14 @@ def _revised(tx: Tx, parts: Collection[Part], changes: Sequence[Change], stamp: 
         )
     columns = [changed.get(column.name, column).label(column.name) for column in entries.c]
     old = [entries.c[name].label(f"old_{name}") for name in ("emission_g", "inventory_g", "baseline_g", "saved_g")]
-    is_planned = [
+    is_planned = and_(
+        mine.c.region == plan.c.region,
+        mine.c.fact_id == plan.c.fact_id,  # entries alike in all else may have another PUE
         *(compute.is_alike(tx, entries.c[name], plan.c[f"old_{name}"]) for name in _VARIANT),
         # A region may have moved: only a part alone knows which zone its missing rate is to come from.
         or_(plan.c.engine_batch_id.is_(None), _is_of(plan)),
-    ]
-    source = chosen.join(entries, _is_of(chosen)).join(plan, and_(*is_planned))
-    # Facts are a part's own: entries alike in all else may have another PUE.
-    is_same = and_(
-        engine_batches.c.engine_batch_id == entries.c.engine_batch_id,
-        engine_batches.c.part == entries.c.part,
-        engine_batches.c.fact_id == plan.c.fact_id,
-        engine_batches.c.region == plan.c.region,
     )
-    source = source.join(engine_batches, is_same)
+    source = mine.join(entries, _is_of(mine)).join(plan, is_planned)
     inner: Select[Any] = select(*columns, *old).select_from(source).where(is_current())
     return _with_saving(tx, inner.subquery("revised"))
 

@@ -11,13 +11,16 @@ from sqlalchemy import func, select
 
 from carbonq.errors import InvalidRequest, NotFound
 from carbonq.grid.protocol import Observation
-from carbonq.model import Signal
+from carbonq.model import EntryReason, Signal
 from carbonq.ratebook import FALLBACK_PATIENCE_S
 from carbonq.services import history, restate
+from carbonq.services import settle as settling
+from carbonq.services.finals import Finals
 from carbonq.services.restate import Restated, Scope
 from carbonq.services.settle import settle
 from carbonq.store import forecasts, ledger, restatements, sources
 from carbonq.store.database import Database
+from carbonq.store.revisions import Stamp
 from carbonq.store.tables import corrections, entries
 from carbonq.units import WINDOW, grams
 from tests.services.booked import configure, lines, observe, store
@@ -229,6 +232,15 @@ def test_nothing_is_given_up_before_its_time_nor_what_is_final(database: Databas
     assert settle(database, LATER, settle_after_s=0, give_up_after_s=2 * 86_400) == 5
     assert {line["baseline_moer_status"] for line in lines(database)} == {"unsettleable"}
     assert {line["saved_g"] for line in lines(database)} == {""}
+
+
+def test_a_final_rate_that_comes_while_it_gives_up_is_left_to_the_next_settlement(database: Database) -> None:
+    configure(database)
+    store(database, book(rates=rate_book()))
+    observe(database, "Z-AWAY", W0, "99")
+    act = settling._GivingUp(Finals(LATER, 0), Stamp(EntryReason.SETTLED, "settle"))
+    assert settling._walk(database, (Signal.MOER, "Z-AWAY"), LATER, act, 100) == 0
+    assert settle(database, LATER, settle_after_s=0) == 5
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from decimal import Decimal
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import BigInteger, Integer, Text, select
 
@@ -35,6 +35,7 @@ _CASES = st.lists(
 
 @settings(max_examples=12, **PATIENT)
 @given(_CASES)
+@example([(energy, Decimal(1), Decimal(rate)) for energy in (1, 3, 5, 7) for rate in ("0.0018", "-0.0018")])
 def test_grams_are_exact(database: Database, cases: list[tuple[int | None, Decimal | None, Decimal | None]]) -> None:
     with database.read() as tx:
         rows = compute.given(
