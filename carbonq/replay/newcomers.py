@@ -20,8 +20,8 @@ def place(
 ) -> tuple[IntArray, IntArray]:
     """Return (region row, window column) of each piece, (-1, -1) where there is no room in time.
 
-    ``due`` are columns; by ``[region, column]``, ``rates`` are what is chosen by and ``free`` free slots (changed: what is
-    placed is taken).
+    ``due`` are columns. By ``[region, column]``: ``rates`` are what is chosen by, ``free`` the free slots, of which it
+    takes what it places.
     """
     barred = np.setdiff1d(np.arange(len(rates)), rows)
     free[barred] = 0
