@@ -29,6 +29,7 @@ from carbonq.errors import StoreUnavailable
 from carbonq.meters.hub import Hub
 from carbonq.services import heartbeat, run, setup
 from carbonq.services.rates import RateCache
+from carbonq.services.seal_check import Seen, check
 from carbonq.services.site import Limits, Site
 from carbonq.spool import Spool
 from carbonq.store import exports, keys, leases, rights, schema
@@ -262,11 +263,19 @@ def test_every_process_can_do_its_work(roles: Roles, tmp_path: Path) -> None:
     assert roles.admin(select(job_rows.c.purged_at).where(job_rows.c.job_id == done)).scalar_one() is not None
     for site in fleet.sites.values():
         heartbeat.stop(site)
+    fleet.ticks["seal"]()
     auditor = roles.as_("auditor")
+    seen = Seen()
+    assert list(check(auditor, seen)) == []
+    assert (seen.seals, seen.unsealed) == (1, 0)
     assert sum(len(list(page)) for page in exports.pages(auditor, exports.Selection(all_revisions=True))) >= 60
 
 
-@pytest.mark.parametrize("command", [["ledger", "summary"], ["ledger", "export", "-o", "ledger.csv"]])
+@pytest.mark.parametrize(
+    "command",
+    [["ledger", "summary"], ["ledger", "export", "-o", "ledger.csv"], ["ledger", "verify", "--db"]],
+    ids=lambda command: command[1],
+)
 def test_the_auditor_needs_an_address_and_nothing_else(roles: Roles, tmp_path: Path, command: list[str]) -> None:
     url = make_url(roles.url).update_query_dict({"options": f"-c role={roles.prefix}auditor"})
     environment = {"PATH": os.environ["PATH"], "HOME": str(tmp_path)}
