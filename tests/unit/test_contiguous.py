@@ -157,12 +157,12 @@ def test_the_dearest_of_those_alike_get_the_cleanest_starts() -> None:
 
 
 def test_a_cap_holds_where_the_deadline_allows() -> None:
-    kinds = tuple(Kind((0,), (1,), (0.0,), cap) for cap in (math.inf, 2.5))
     rates, slots = [[9, 9, 1, 1, 3, 3]], [[1] * 6]
-    for order in ([0, 1], [1, 0]):
-        made = put(demand([(0, 6, 2), (0, 6, 2)], kind=order, kinds=kinds), rates, slots)
-        assert [made.window[order.index(kind)] for kind in (0, 1)] == [4, 2]
-    assert put(demand([(0, 2, 2)], kind=[1], kinds=kinds), rates, slots).window.tolist() == [0]
+    for caps in ((math.inf, 2.5), (2.5, math.inf)):
+        kinds = tuple(Kind((0,), (1,), (0.0,), cap) for cap in caps)
+        made = put(demand([(0, 6, 2), (0, 6, 2)], kind=[0, 1], kinds=kinds), rates, slots)
+        assert made.window.tolist() == [4 if cap > 9 else 2 for cap in caps]
+        assert put(demand([(0, 2, 2)], kind=[caps.index(2.5)], kinds=kinds), rates, slots).window.tolist() == [0]
 
 
 def test_started_in_the_running_window_it_reaches_further() -> None:

@@ -86,6 +86,18 @@ def test_short_chunks_share_a_slot() -> None:
     assert many.most == 15
 
 
+def test_short_ones_with_unlike_deadlines_share_where_they_must() -> None:
+    asked = demand([(0, 2 + i, 0.05) for i in range(8)])
+    assert most_in_time(asked, capacity([[1] + [0] * 9]), now=NOW).in_time.all()
+
+
+def test_what_would_overrun_the_running_window_needs_the_next_one_too() -> None:
+    now = NOW + timedelta(seconds=200)
+    asked = demand([(0, 500 / W, 200 / W)])
+    assert most_in_time(asked, capacity([[1, 1, 0]], now), now=now).in_time.all()
+    assert not most_in_time(asked, capacity([[1, 0, 0]], now), now=now).in_time.any()
+
+
 def test_longer_chunks() -> None:
     found = most_in_time(demand([(0, 4, 3), (0, 7, 3), (0, 2, 2)]), capacity([[1] * 9]), now=NOW)
     assert found.in_time.sum() == 2
