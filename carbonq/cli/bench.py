@@ -164,3 +164,31 @@ def outlook(
     else:
         out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
         say(f"written to {out}")
+
+
+@app.command("planner")
+def planner(
+    sizes: Annotated[
+        list[str] | None,
+        typer.Option("--size", help="1k, 10k, 100k or 1m chunks; repeat for more; none: all."),
+    ] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Times that each is measured; the best is reported.")] = 3,
+    lp_limit_s: Annotated[
+        float, typer.Option(min=0.0, help="Seconds that each linear programme beside may take; 0: none.")
+    ] = 120.0,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON, progress on stderr.")] = False,
+) -> None:
+    """Time, memory and gap of the planner beside a linear programme, on made loads.
+
+    Example: carbonq bench planner --size 1k --size 10k --json
+    """
+    from carbonq.bench.planner import SIZES, bench
+    from carbonq.errors import InvalidRequest
+
+    chosen = sizes or list(SIZES)
+    unknown = [size for size in chosen if size not in SIZES]
+    if unknown:
+        raise InvalidRequest(f"{unknown[0]} is no size; there are {', '.join(SIZES)}", param="size")
+    figures = bench(chosen, rounds=rounds, lp_limit_s=lp_limit_s, report=say)
+    if as_json:
+        emit_json(figures)
