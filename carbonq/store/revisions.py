@@ -229,7 +229,7 @@ def _revised(tx: Tx, parts: Collection[Part], changes: Sequence[Change], stamp: 
     )
     source = mine.join(entries, _is_of(mine)).join(plan, is_planned)
     inner: Select[Any] = select(*columns, *old).select_from(source).where(is_current())
-    return _with_saving(tx, inner.subquery("revised"))
+    return _with_saving(tx, compute.first(tx, inner, "revised"))
 
 
 def _with_saving(tx: Tx, inner: FromClause) -> FromClause:
