@@ -176,9 +176,9 @@ def _terms(scope: Scope) -> list[ColumnElement[bool]]:
     terms: list[ColumnElement[bool]] = [is_current(as_of=scope.as_of)]
     terms += [column == value for column, value in wanted.items() if value is not None]
     if scope.start_at is not None:
-        terms.append(entries.c.window_at >= scope.start_at)
+        terms.append(engine_batches.c.window_at >= scope.start_at)  # the same as the entry's, and indexed
     if scope.end_at is not None:
-        terms.append(entries.c.window_at < scope.end_at)
+        terms.append(engine_batches.c.window_at < scope.end_at)
     if scope.as_of is not None:
         terms.append(entries.c.recorded_at <= scope.as_of)
     return terms
