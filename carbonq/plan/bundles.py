@@ -18,7 +18,8 @@ from carbonq.units import WINDOW_S
 #: Share of a window that bundled chunks may fill by estimate; the rest absorbs the time between chunks.
 BUNDLE_FILL = 0.75
 
-#: Deadlines that lie within this ratio of each other (counted from now) may share a bundle.
+#: Deadlines that lie within this ratio of each other (counted from now) may share a bundle, and releases that are apart
+#: by no more than that part of the time from release to deadline.
 DEADLINE_RATIO = 1.1
 
 
@@ -57,7 +58,8 @@ def bundle(demand: Demand, rows: IntArray, hard: IntArray, windows: int, *, is_t
     """Make bundles of the chunks at ``rows``; ``hard`` numbers those that may use the same cells, by kind.
 
     ``is_tight`` merges whatever may run in the same regions, for when lanes are scarce; otherwise only chunks with
-    alike deadlines and the same present placement share a lane, so that nothing loses its choice of windows.
+    alike releases and deadlines and the same present placement share a lane, so that nothing loses more than a tenth
+    of its choice of windows.
     """
     short = is_short(demand.duration_s[rows])
     alone, few = rows[~short], rows[short]
@@ -65,16 +67,23 @@ def bundle(demand: Demand, rows: IntArray, hard: IntArray, windows: int, *, is_t
     release = np.maximum(demand.release_s, 0.0)
     begin = np.zeros(0, dtype=np.int64)
     if len(few):
-        keys = [hard[demand.kind[few]], np.ceil(release[few] / WINDOW_S).astype(np.int64)]
-        if not is_tight:
-            keys += [_deadline_bucket(demand.due_s[few]), cell[few]]
-        order = np.lexsort((few, demand.due_s[few], *keys))
+        keys = [hard[demand.kind[few]]]
+        if is_tight:
+            keys += [np.ceil(release[few] / WINDOW_S).astype(np.int64)]
+        else:
+            width = _release_width(release[few], demand.due_s[few])
+            begins = np.ceil(release[few] / (width * WINDOW_S)).astype(np.int64)
+            keys += [width, begins, _deadline_bucket(demand.due_s[few]), cell[few]]
+        # Chunks of like length fill a lane best; where lanes are scarce, those of like deadlines go together.
+        order = np.lexsort((few, demand.due_s[few] if is_tight else demand.duration_s[few], *keys))
         few = few[order]
         is_new = np.zeros(len(few), dtype=np.bool_)
         is_new[0] = True
         for key in keys:
             is_new[1:] |= key[order][1:] != key[order][:-1]
         begin = _cut(demand.duration_s[few], is_new)
+        of = np.repeat(np.arange(len(begin)), np.diff(np.append(begin, len(few))))
+        few = few[np.lexsort((few, demand.due_s[few], of))]
     members = np.concatenate((few, alone))
     begin = np.concatenate((begin, np.arange(len(few), len(members) + 1))).astype(np.int64)
     if not len(members):
@@ -102,6 +111,12 @@ def _deadline_bucket(due_s: FloatArray) -> IntArray:
     windows = np.maximum(1.0, due_s // WINDOW_S)
     far = 10 + np.floor(np.log(np.maximum(windows, 10) / 10) / math.log(DEADLINE_RATIO))
     return np.where(windows < 10, windows, far).astype(np.int64)
+
+
+def _release_width(release_s: FloatArray, due_s: FloatArray) -> IntArray:
+    """Return how many windows apart releases may lie to share a bundle: a power of 2 up to that part of the slack."""
+    part = (DEADLINE_RATIO - 1) * np.maximum(due_s - release_s, 0.0) / WINDOW_S
+    return (1 << np.floor(np.log2(np.maximum(part, 1.0))).astype(np.int64)).astype(np.int64)
 
 
 def _cut(duration_s: FloatArray, is_new: np.ndarray[tuple[int], np.dtype[np.bool_]]) -> IntArray:
