@@ -271,9 +271,10 @@ class _Run:
             answers = self._attempt.engine.run(requests, self._attempt.should_stop)
         except Stopped:
             self._since.wasted.append(self._attempt.end("stopped"))
-            if self._attempt.must_end:
+            # What stopped it may be over by now (a lease renewed late, a pause): only a cancel is for good.
+            if self._attempt.must_end or self._without_cancelled(batch):
                 raise
-            self._since.cancelled.extend(batch)  # all of its jobs were cancelled: go on with the others
+            # All of its jobs were cancelled: go on with the others.
         except EngineError as error:
             self._failed(batch, error)
         else:

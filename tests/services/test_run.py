@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
-from carbonq.engines.protocol import EngineRequest
+from carbonq.engines.protocol import EngineRequest, Stopped
 from carbonq.errors import EngineError, StoreUnavailable
 from carbonq.model import ChunkState, JobState, RegionState
 from carbonq.services import burnt, heartbeat
@@ -197,6 +197,19 @@ def test_stop_gives_the_rest_back_uncounted(sqlite_database: Database, tmp_path:
     bench.check_once(job_id)
     bench.check_shares()
     assert bench.energy_uj() == bench.meter.uj
+
+
+def test_what_stopped_an_engine_may_be_over_and_cancels_nothing(bench: Bench) -> None:
+    """A lease that could not be renewed for too long, or a pause, ends while the engine stops in the middle."""
+    bench.engine = FakeEngine(failures=[Stopped()])
+    job_id = bench.job(4)
+    chunk_id = bench.chunk(job_id)
+    assert run_chunk(bench.site, chunk_id, GO) is Result.GIVEN_BACK
+    assert bench.states(job_id) == {"waiting": 4}
+    assert bench.one(chunk_id).attempt == 0
+    bench.dispatch(chunk_id)
+    assert run_chunk(bench.site, chunk_id, GO) is Result.DONE
+    bench.check_once(job_id)
 
 
 def test_cancelled_jobs_of_a_chunk_do_not_run(bench: Bench) -> None:
