@@ -35,6 +35,11 @@ ENERGY_UJ = {
 }
 POWER_MW = {"mW": Decimal(1), "W": Decimal(1_000), "kW": Decimal(1_000_000)}
 
+#: The largest reading that is believed, in uJ (5 TWh) or mW, and the largest step between two looks (10 MWh): what a
+#: broken meter shows beyond would not fit into the ledger, or would be far more than all that was ever used.
+MAX_NUMBER = Decimal(2**64)
+MAX_STEP_UJ = 36 * 10**15
+
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -128,10 +133,12 @@ class ExternalMeter:
             return self._total_uj
 
     def marks(self) -> Sequence[str]:
-        """Say whether the counter fell, or power was not seen for a while."""
+        """Say whether the counter fell, or was not seen for a while."""
+        was_silent = self._polled.was_silent()
         with self._lock:
             was_reset, self._was_reset = self._was_reset, False
             had_gap = self._power is not None and self._power.had_gap()
+        had_gap = had_gap or was_silent
         return (*((COUNTER_RESET,) if was_reset else ()), *((SAMPLING_GAP,) if had_gap else ()))
 
     def close(self) -> None:
@@ -148,6 +155,8 @@ class ExternalMeter:
                 self._total_uj = self._power.read_uj()
                 return
             now_uj = int(number * ENERGY_UJ[unit])
+            if self._last_uj is not None and now_uj - self._last_uj > MAX_STEP_UJ:
+                raise Unanswered(f"{self._place.shown} is {number} {unit}, over 10 MWh more than at the look before")
             last_uj = now_uj if self._last_uj is None else self._last_uj
             # One that fell was exchanged or set to zero, and what it showed before is unrelated: count on from here.
             self._was_reset = self._was_reset or now_uj < last_uj
@@ -162,6 +171,8 @@ class ExternalMeter:
             number = Decimal("NaN")
         if isinstance(found, bool) or not number.is_finite() or number < 0:
             raise Unanswered(f"{self._place.shown} is {found!r}, which is no number of at least 0")
+        if number * (POWER_MW.get(self._place.unit) or ENERGY_UJ[self._place.unit]) > MAX_NUMBER:
+            raise Unanswered(f"{self._place.shown} is {found!r}, which is more than any meter can have counted")
         return number
 
     def _from_json(self, text: str) -> Any:

@@ -18,6 +18,9 @@ logger = logging.getLogger(__name__)
 #: Without an answer for so long the meter counts as lost, in machine seconds.
 LOST_AFTER_S = 60.0
 
+#: An answer may come so much later than its second period before it counts as missing, in machine seconds.
+LATE_S = 1.0
+
 
 class Unanswered(Exception):
     """The figure could not be fetched this time."""
@@ -39,6 +42,7 @@ class Polled:
         self._period_s = period_s
         self._lost_after_s = lost_after_s
         self._error = ""
+        self._was_silent = False
         try:
             look()
         except Unanswered as error:
@@ -54,6 +58,12 @@ class Polled:
         if silent_s > self._lost_after_s:
             raise MeterLost(f"no answer for {silent_s:.0f} s: {self._error}")
 
+    def was_silent(self) -> bool:
+        """Say whether a look went unanswered since this was asked last: then figures may come too low, and too late."""
+        is_silent = bool(self._error) or time.monotonic() - self._answered > 2 * self._period_s + LATE_S
+        was_silent, self._was_silent = self._was_silent or is_silent, is_silent
+        return was_silent
+
     def close(self) -> None:
         """End the thread; safe to call twice."""
         self._over.set()
@@ -66,9 +76,9 @@ class Polled:
             except Unanswered as error:
                 if not self._error:
                     logger.warning("a meter does not answer: %s", error)
-                self._error = str(error)
+                self._error, self._was_silent = str(error), True
             except Exception as error:  # a process loop: the next look may go well
                 logger.exception("a meter cannot be looked at")
-                self._error = repr(error)
+                self._error, self._was_silent = repr(error), True
             else:
                 self._answered, self._error = time.monotonic(), ""

@@ -42,7 +42,7 @@ COUNTER_RESET = "counter_reset"  # the counter began again (driver reload): what
 DEVICE_LOST = "device_lost"  # the meter was lost while it ran: the figure holds what was counted before
 MERGED = "merged_interval"  # shorter than the counter's lag: its part, by time, of an interval it shared with others
 MIG_SLICE = "mig_slice"  # the counter covers the whole GPU of which this is a slice: an upper bound
-SAMPLING_GAP = "sampling_gap"  # power was not sampled for a while and taken as level in between
+SAMPLING_GAP = "sampling_gap"  # nothing was sampled, or answered, for a while and power taken as level in between
 SHARED_DEVICE = "shared_device"  # processes that are not ours used the device, too; the counter cannot tell them apart
 
 MARKS = frozenset({COUNTER_RESET, DEVICE_LOST, MERGED, MIG_SLICE, SAMPLING_GAP, SHARED_DEVICE})

@@ -16,7 +16,7 @@ from carbonq.meters import fetch
 from carbonq.meters.dcgm import DcgmMeter
 from carbonq.meters.external import ExternalMeter, Place
 from carbonq.meters.polled import Unanswered
-from carbonq.meters.protocol import COUNTER_RESET, Component, MeterKind, MeterLost
+from carbonq.meters.protocol import COUNTER_RESET, SAMPLING_GAP, Component, MeterKind, MeterLost
 from carbonq.model import Quality
 
 
@@ -107,7 +107,8 @@ def test_an_exporters_counters_are_summed_once_each(server: Server, dcgm: Callab
     until(lambda: server.answers > answers + 5)
     server.show(lines(a=7, b=5_002))
     until(lambda: (both.read_uj(), one.read_uj()) == (19_000, 2_000))
-    assert (both.marks(), both.marks(), one.marks()) == ((COUNTER_RESET,), (), ())
+    assert (both.marks(), one.marks()) == ((COUNTER_RESET, SAMPLING_GAP), (SAMPLING_GAP,))
+    until(lambda: (both.marks(), one.marks()) == ((), ()))
 
 
 def test_an_exporter_that_shows_no_such_gpu_or_is_silent_is_an_error(
@@ -158,6 +159,37 @@ def test_any_json_is_a_meter(server: Server) -> None:
     until(lambda: meter.read_uj() == 7_200_000)
     assert meter.marks() == ()
     meter.close()
+
+
+@pytest.mark.parametrize("broken", [("sorry", 200), ("{}", 500), ('{"energy": -5}', 200), ('{"energy": 1e25}', 200)])
+def test_what_was_counted_while_nothing_was_answered_is_marked(server: Server, broken: tuple[str, int]) -> None:
+    server.show('{"energy": 5}')
+    meter = external(server, "J", "$.energy")
+    try:
+        assert SAMPLING_GAP not in meter.marks()
+        server.show(*broken)
+        until(lambda: SAMPLING_GAP in meter.marks())
+        assert meter.read_uj() == 0
+        assert SAMPLING_GAP in meter.marks()
+        server.show('{"energy": 7}')
+        until(lambda: meter.read_uj() == 2_000_000)
+        until(lambda: SAMPLING_GAP not in meter.marks())
+    finally:
+        meter.close()
+
+
+@pytest.mark.parametrize("number", ["1e30", '"9e999999999"', str(36 * 10**15 + 6_000_000)])
+def test_a_number_that_no_meter_can_have_counted_is_refused(server: Server, number: str) -> None:
+    server.show('{"energy": 5}')
+    meter = external(server, "uJ", "$.energy")
+    try:
+        server.show(f'{{"energy": {number}}}')
+        asked = server.answers
+        until(lambda: server.answers > asked + 2)
+        assert meter.read_uj() == 0
+        assert SAMPLING_GAP in meter.marks()
+    finally:
+        meter.close()
 
 
 def test_power_is_sampled_and_called_an_estimate(server: Server) -> None:
