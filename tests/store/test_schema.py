@@ -114,6 +114,33 @@ def test_replace_takes_no_revision_by_what_it_supersedes(sqlite_database: Databa
     assert _everything(sqlite_database) == before
 
 
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "REPLACE INTO seals SELECT seal, sealed_at, software_version, 7, entries, root, previous, history, hash, peaks "
+        "FROM seals",
+        "REPLACE INTO seals SELECT 2, sealed_at, software_version, 7, entries, root, previous, history, hash, peaks "
+        "FROM seals",
+        "REPLACE INTO seal_parts SELECT seal, number, 'eb_x', part, lines, hashes FROM seal_parts",
+        "REPLACE INTO seal_parts (rowid, seal, number, engine_batch_id, part, lines, hashes) "
+        "SELECT rowid, seal, 9, engine_batch_id, part, lines, hashes FROM seal_parts LIMIT 1",
+    ],
+)
+def test_replace_takes_no_seal_and_none_of_its_leaves(sqlite_database: Database, statement: str) -> None:
+    texts = dict.fromkeys(("software_version", "root", "previous", "history", "hash"), "x")
+    with sqlite_database.write() as tx:
+        now = machine_now(tx)
+        tx.execute(
+            tables.seals.insert(), {"seal": 1, "sealed_at": now, "leaves": 1, "entries": 1, "peaks": [], **texts}
+        )
+        leaf = {"seal": 1, "number": 1, "engine_batch_id": "eb", "part": 1, "lines": "1", "hashes": b"x"}
+        tx.execute(tables.seal_parts.insert(), leaf)
+    before = _everything(sqlite_database)
+    with pytest.raises(DBAPIError, match="append-only"), sqlite_database.write() as tx:
+        tx.exec_driver_sql(statement)
+    assert _everything(sqlite_database) == before
+
+
 def _with(names: str, values: dict[str, str]) -> str:
     return ", ".join(values.get(name.strip('"'), name) for name in names.split(", "))
 
