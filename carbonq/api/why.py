@@ -58,6 +58,7 @@ def _group_view(group: Group) -> dict[str, Any]:
         "items": sum(one.items for one in group.chunks),
         "state": first.state.value,
         "is_dispatched": first.has_ticket,
+        "has_run": first.has_run,
         "region": first.region,
         "first_window_at": views.time_or_none(min(windows, default=None)),
         "last_window_at": views.time_or_none(max(windows, default=None)),

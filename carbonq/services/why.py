@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from carbonq.clock import Clock
 from carbonq.errors import InvalidRequest
-from carbonq.model import Job, Model, Region, RegionState, Signal, Throughput
+from carbonq.model import ChunkState, Job, Model, Region, RegionState, Signal, Throughput
 from carbonq.plan import capacity, hardware, policy
 from carbonq.plan.because import Facts, because
 from carbonq.plan.capacity import window_starts
@@ -111,9 +111,10 @@ def summary_of(found: Sequence[ChunkFacts], groups: Sequence[Sequence[ChunkFacts
     """Say in a sentence or two where all the chunks are and why."""
     if not found:
         return "The job has no chunks yet: they are made within seconds, and planned at once."
-    reasons = Counter(one.reason or "no place yet" for one in found)
-    regions = Counter(one.region for one in found if one.region is not None)
-    windows = [one.window_at for one in found if one.window_at is not None]
+    reasons = Counter("never run" if _is_never_run(one) else one.reason or "no place yet" for one in found)
+    placed = [one for one in found if not _is_never_run(one)]
+    regions = Counter(one.region for one in placed if one.region is not None)
+    windows = [one.window_at for one in placed if one.window_at is not None]
     many = len(found) != 1
     text = f"{len(found):,} chunk{'s' if many else ''} in {len(groups):,} group{'s' if len(groups) != 1 else ''}"
     text += "; reasons: " + ", ".join(f"{reason} {count:,}" for reason, count in reasons.most_common())
@@ -124,15 +125,26 @@ def summary_of(found: Sequence[ChunkFacts], groups: Sequence[Sequence[ChunkFacts
     return text + "."
 
 
+def _is_never_run(one: ChunkFacts) -> bool:
+    """Say whether all it held was cancelled or expired before a worker took it."""
+    return one.state is ChunkState.DONE and not one.has_run
+
+
 def _grouped(found: Sequence[ChunkFacts]) -> list[list[ChunkFacts]]:
     groups: dict[tuple[object, ...], list[ChunkFacts]] = {}
     for one in found:
         key = (
-            *(one.region, one.window_at is None, one.state, one.has_ticket, one.reason, one.planned_at, one.signal),
+            *(one.region, one.window_at is None, one.state, one.has_ticket, one.has_run),
+            *(one.reason, one.planned_at, one.signal),
             *(one.model, one.regions, one.deadline_at, hardware.round_to_digits(one.est_tokens, 1)),
         )
         groups.setdefault(key, []).append(one)
     return list(groups.values())
+
+
+def _never_run(count: int) -> str:
+    subject, held = ("1 chunk", "it") if count == 1 else (f"{count:,} chunks", "they")
+    return f"{subject} never ran: what {held} held was cancelled, or expired, before a worker took it."
 
 
 class _Teller:
@@ -149,6 +161,8 @@ class _Teller:
     def tell(self, group: Sequence[ChunkFacts]) -> Group:
         # An unknown rate counts as the worst.
         first = max(group, key=lambda one: math.inf if one.g_per_kwh is None else float(one.g_per_kwh))
+        if _is_never_run(first):
+            return Group(tuple(group), first, (_never_run(len(group)),), None, None, False, None, None)
         if first.region is None or first.window_at is None:
             return Group(tuple(group), first, (self._waiting(group),), None, None, False, None, None)
         signal = Signal(first.signal or Signal.MOER)

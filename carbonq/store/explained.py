@@ -6,16 +6,19 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
 
-from sqlalchemy import func, select
+from sqlalchemy import exists, func, select
 
 from carbonq.model import ChunkState
 from carbonq.store.database import Tx
-from carbonq.store.tables import chunks, items, placements
+from carbonq.store.tables import attempts, chunks, items, placements
 
 
 @dataclass(frozen=True, slots=True)
 class ChunkFacts:
-    """A chunk and the placement in force; ``items`` are the asked job's. Times are grid times, durations machine s."""
+    """A chunk and the placement in force; ``items`` are the asked job's. Times are grid times, durations machine s.
+
+    ``has_run`` says that a worker took it at least once: what is cancelled or expires before that is done too.
+    """
 
     chunk_id: str
     model: str
@@ -37,6 +40,7 @@ class ChunkFacts:
     planned_at: datetime | None
     signal: str | None
     items: int
+    has_run: bool
 
 
 def of_job(tx: Tx, job_id: str) -> list[ChunkFacts]:
@@ -69,6 +73,7 @@ def of_job(tx: Tx, job_id: str) -> list[ChunkFacts]:
             placements.c.created_at,
             placements.c.signal,
             held.c.held,
+            exists().where(attempts.c.chunk_id == chunks.c.chunk_id),
         )
         .select_from(
             chunks.join(held, held.c.chunk_id == chunks.c.chunk_id).outerjoin(
@@ -82,6 +87,6 @@ def of_job(tx: Tx, job_id: str) -> list[ChunkFacts]:
         values = list(row)
         values[2] = None if values[2] is None else tuple(values[2])
         values[9] = ChunkState(values[9])
-        values[10] = bool(values[10])
+        values[10], values[20] = bool(values[10]), bool(values[20])
         found.append(ChunkFacts(*values))
     return found

@@ -170,6 +170,19 @@ def test_waiting_overlay_and_closed_regions_are_told(harness: Harness, http: htt
     assert group["reason"] == "overlay" and any("No carbon rate was known" in one for one in group["sentences"])
 
 
+def test_what_was_cancelled_before_it_ran_is_not_said_to_have_run(api: Harness, http: httpx.Client) -> None:
+    job_id = submit(http)
+    plan(api)
+    http.post(f"/v1/jobs/{job_id}/cancel").raise_for_status()
+    found = why(http, job_id)
+    count = sum(group["chunks"] for group in found["data"])
+    assert found["summary"] == f"{count} chunk{'s'[: count != 1]} in 1 group; reasons: never run {count}."
+    (group,) = found["data"]
+    assert group["state"] == "done" and group["has_run"] is False
+    (sentence,) = group["sentences"]
+    assert "never ran: what" in sentence and "cancelled, or expired, before a worker took it" in sentence
+
+
 def test_groups_are_paged(api: Harness, http: httpx.Client) -> None:
     job_id = submit(http, 400, deadline="90m")  # se alone does not hold it
     plan(api)
