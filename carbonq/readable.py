@@ -23,7 +23,14 @@ def energy(uj: int | float | None) -> str:
 
 
 def _scaled(value: float, steps: Sequence[tuple[float, float, str]], last: str, divisor: float) -> str:
+    # The unit is chosen by what is shown: 999.9 mg are 1 g, not 1000 mg.
+    shown = float(f"{value:.3g}")
     for limit, step, unit in steps:
-        if abs(value) < limit:
-            return f"{value / step:.3g} {unit}"
-    return f"{value / divisor:,.3g} {last}"
+        if abs(shown) < limit:
+            return f"{_three(value / step)} {unit}"
+    return f"{_three(value / divisor)} {last}"
+
+
+def _three(value: float) -> str:
+    """Write three digits, or all before the point: never with an exponent where there are four or more."""
+    return f"{value:,.0f}" if abs(value) >= 999.5 else f"{value:.3g}"

@@ -55,6 +55,11 @@ async def make_quote(request: Request, api: ApiDep, caller: CallerDep) -> dict[s
             return await anyio.to_thread.run_sync(_answer, api, new, ask, has_deadline)
         if tokens is not None and isinstance(items, list):
             raise InvalidRequest("tokens goes with a count of items; of a list they are estimated", param="tokens")
+        if not isinstance(items, list):
+            raise InvalidRequest(
+                f"items must be a list, or a count: a whole number from 1 to {api.limits.max_items:,} beside tokens",
+                param="items",
+            )
         staged = await anyio.to_thread.run_sync(jobs.stage_inline, api, items, new)
     elif media_type in jobs.STREAMED:
         new, has_deadline = _fields(api, caller, schemas.job_query(request.query_params.multi_items()))

@@ -188,7 +188,9 @@ def _asked(asked: dict[str, Any], found: dict[str, Any]) -> list[tuple[str, obje
     pairs: list[tuple[str, object]] = [
         (
             f"by {_time(asked['deadline_at'], found)}",
-            f"{_grams(asked['gco2e'], asked['spread_gco2e'])} in {where or 'no region'}{done}",
+            f"{_grams(asked['gco2e'], asked['spread_gco2e'])} in {where}{done}"
+            if where
+            else "no room in any region, as far as can be seen ahead",
         )
     ]
     if asked["saved_gco2e"] is not None:

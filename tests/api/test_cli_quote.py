@@ -69,6 +69,8 @@ def test_the_text_names_baseline_saving_signal_and_doubt(api: Harness) -> None:
     assert "starting value" in shown.stderr
     late = run("--items", "900", "--tokens", "9000000", "--model", CHATTER, "--deadline", "1h")
     assert "CANNOT be met" in late.stdout and "too late" in late.stdout and "no room" in late.stdout
+    endless = run("--items", "1", "--tokens", "1000000000", "--model", CHATTER, "--deadline", "1h")
+    assert "by 13:00Z  no room in any region, as far as can be seen ahead" in endless.stdout
 
 
 def test_spreads_and_no_saving_are_said(capsys: pytest.CaptureFixture[str], api: Harness) -> None:

@@ -141,7 +141,9 @@ def test_what_is_wrong_is_named(fed: Harness, http: httpx.Client) -> None:
     for tokens in (None, 99, "many", 1e6, True, 10**13):
         assert refused(tokens=tokens)["param"] == "tokens"
     assert refused(items=["a"], tokens=5)["param"] == "tokens"
-    assert refused(items="many")["param"] == "items"
+    for given in ("many", 5.0, 10**30, True, None, {}):
+        assert refused(items=given)["param"] == "items"
+        assert "a whole number from 1 to 50,000 beside tokens" in refused(items=given)["message"]
     assert refused(model="gpt-9")["code"] == "model_not_found"
     assert refused(regions=["mars"])["code"] == "region_not_found"
     assert refused(deadline="yesterday")["param"] == "deadline"
