@@ -57,7 +57,7 @@ def replay(  # noqa: PLR0917 (options, all named)
     arrivals: Annotated[str | None, typer.Option(help="Arrivals in words: '1000 jobs of 2h with slack 24h'.")] = None,
     slack: Annotated[str | None, typer.Option(help="How much later than at once a trace's jobs may end: 24h.")] = None,
     piece: Annotated[str, typer.Option(help="Longest piece of a job that can be interrupted; or whole.")] = "5m",
-    policy: Annotated[list[str] | None, typer.Option(help="Policies to run; all six by default.")] = None,
+    policy: Annotated[list[str] | None, typer.Option(help="Policies to run; default: all but carbonq-home.")] = None,
     home: Annotated[str | None, typer.Option(help="Where work runs without a plan; default: the first region.")] = None,
     region: Annotated[list[str] | None, typer.Option(help="Only these regions.")] = None,
     slots: Annotated[
@@ -216,8 +216,12 @@ def _curve(found: Ready, blocks: Blocks, plot: Path | None, progress: Callable[[
 
 
 def _beside(found: Ready, kind: str, blocks: Blocks, left_out: int) -> list[str]:
+    from carbonq.replay.figures import MIN_BLOCKS
+
     lines = [f"simulated; {kind}; {found.said}"]
-    if blocks.count:
+    if 0 < blocks.count < MIN_BLOCKS:
+        lines.append(f"no intervals: {blocks.count} {blocks.length}s are too few to resample; {MIN_BLOCKS} are needed")
+    elif blocks.count:
         lines.append(f"[95 % intervals: bootstrap of {len(blocks.draws):,} draws over {blocks.count} {blocks.length}s]")
     if left_out:
         lines.append(f"{left_out:,} pieces are left out of all rows: some policy ran them where no value was observed")

@@ -137,7 +137,6 @@ class _Values:
 
 
 def _read_observed(source: Source, values: dict[str, _Values]) -> None:
-    before = set(values)
     with opened(source) as reader:
         if "region" in reader.columns:
             _read_long(reader, values)
@@ -146,8 +145,8 @@ def _read_observed(source: Source, values: dict[str, _Values]) -> None:
         else:
             names = ", ".join(reader.columns[:6])
             raise source.error(f"has the columns {names}; known are time_utc,ZONE,... and region,time_utc,VALUE", 1)
-    if not set(values) - before and not any(found.source == source for found in values.values()):
-        raise source.error("holds no row")
+    if not any(found.source == source and found.by_window for found in values.values()):
+        raise source.error("holds no row below the names of its columns")
 
 
 def _read_wide(reader: Reader, values: dict[str, _Values]) -> None:

@@ -100,6 +100,13 @@ def test_the_table_names_each_baseline_and_says_simulated(grid: Path) -> None:
     assert "no forecasts as issued" in made.stderr
 
 
+def test_too_few_days_for_intervals_are_said(grid: Path) -> None:
+    words = ("--intensity", grid, "--signal", "moer", *WORK, "--policy", "at-once")
+    assert "[95 % intervals: bootstrap of 2,000 draws over 8 days]" in replay(*words).stderr
+    few = replay(*words, *SHORT).stderr
+    assert "days are too few to resample; 8 are needed" in few and "95 %" not in few
+
+
 def test_more_slots_in_the_clean_region_are_worth_carbon_and_lateness(grid: Path, tmp_path: Path) -> None:
     words = (
         "--intensity",

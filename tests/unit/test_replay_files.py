@@ -74,6 +74,8 @@ def test_columns_of_a_wide_file_are_renamed(tmp_path: Path) -> None:
     [
         ("", "is empty"),
         ("time_utc\n", "no column beside time_utc"),
+        ("time_utc,X\n", "holds no row"),
+        ("region,time_utc,v\n", "holds no row"),
         ("when,X\n2021-01-01T00:00Z,1\n", r"known are time_utc,ZONE"),
         ("time_utc,X,X\n", "the column 'X' twice"),
         (f"time_utc,X\n{T0},1,2\n", r"line 2: has 3 cells, the header 2"),
