@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -168,8 +169,16 @@ def test_in_time_counts_first_then_room_then_lateness() -> None:
     # Two want window 0, which has room for one; the other starts one window late, not two.
     made = solve(wanted((0, 0), (0, 0), (3, 3)), offer([[5, 5, 1, 9]], [[1, 1, 1, 1]]), 0.03)
     assert sorted(made.cell.tolist()) == [0, 1, 3]
-    # Whoever can be in time is, though then the other has no room at all.
-    made = solve(wanted((0, 1), (0, 0)), offer([[5, 5]], [[0, 1]]), 0.03)
+    # Whoever can be in time is, though then the other has no room at all (both could be late).
+    both = Offer(
+        np.ones((2, 2, 3)),
+        np.array([[True, True], [True, False]]),
+        None,
+        np.array([[0, 1, 0], [0, 0, 1]]),
+        np.zeros(2, dtype=bool),
+    )
+    asked = wanted((0, 1), (0, 0))
+    made = solve(replace(asked, kind=np.array([0, 1])), both, 0.03)
     assert made.cell.tolist() == [1, -1]
 
 

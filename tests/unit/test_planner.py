@@ -90,6 +90,13 @@ def test_a_guard_is_kept_free_where_that_is_possible() -> None:
     assert made.late == 0
 
 
+def test_what_is_kept_free_before_one_deadline_costs_no_other() -> None:
+    # With all that is kept free only b could be in time, in the running window; without it both can.
+    needs = [need("a", 0.9, guard_s=101), need("b", 2, guard_s=150)]
+    made = plan(needs, outlook([[5, 1]]), capacity([[1, 1]]), now=NOW)
+    assert (where(made), made.late) == ({"a": ("a", 0), "b": ("a", 1)}, 0)
+
+
 def test_pue_counts() -> None:
     made = plan([need("x", 2)], outlook([[100], [110]], pue=[1.5, 1.1]), capacity([[1], [1]]), now=NOW)
     assert where(made) == {"x": ("b", 0)}
@@ -189,6 +196,12 @@ def test_something_urgent_starts_in_the_middle_of_a_window() -> None:
     made = plan([other, urgent], outlook([[9, 1, 5]], now), capacity([[1] * 3], now), now=now)
     assert where(made) == {"x": ("a", 0), "y": ("a", 2)}
     assert made.late == 0
+
+
+def test_what_does_not_fit_into_the_rest_of_the_window_waits_for_the_next_one() -> None:
+    now = NOW + timedelta(seconds=200)
+    one = ChunkNeed("y", NOW, now + timedelta(seconds=900), 240, KWH, None, "m")
+    assert where(plan([one], outlook([[1, 9, 5]], now), capacity([[1] * 3], now), now=now)) == {"y": ("a", 2)}
 
 
 def test_unlike_cells_are_refused() -> None:
