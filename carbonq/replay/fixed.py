@@ -39,10 +39,11 @@ def at_once(work: Work, slots: IntArray, row: int) -> Ran:
 
 
 def round_robin(work: Work, slots: IntArray) -> Ran:
-    """Run everything at once, jobs going round the regions in turn."""
-    region = (work.job % len(slots)).astype(np.int64)
+    """Run everything at once, jobs going round the regions that have slots in turn."""
+    able = np.flatnonzero(slots)
+    region = able[work.job % len(able)].astype(np.int64)
     start = np.empty(work.count, dtype=np.int64)
-    for row in range(len(slots)):
+    for row in able.tolist():
         mine = np.flatnonzero(region == row)
         start[mine] = queued(work.rows(mine), int(slots[row]))
     return Ran(region, start)

@@ -42,6 +42,10 @@ def label(name: str, margin: float, margins: Sequence[float]) -> str:
     return name if len(margins) == 1 else f"{name} {100 * margin:g}%"
 
 
+#: Policies that run all work in the home region.
+_AT_HOME = frozenset({"at-once", "best-time", "carbonq-home"})
+
+
 def run(
     site: Site,
     work: Work,
@@ -55,6 +59,12 @@ def run(
     for name in names:
         if name not in POLICIES:
             raise InvalidRequest(f"policy {name!r} is unknown; known are {', '.join(POLICIES)}", param="policy")
+        if name in _AT_HOME and not site.slots[site.home]:
+            raise InvalidRequest(
+                f"policy {name} runs at home, and --slots leaves {site.regions[site.home]} none: "
+                "name another --home, or the policies to run",
+                param="slots",
+            )
     made: dict[str, Ran] = {}
     rolling: dict[str, Rolling] = {}
     for name, what in POLICIES.items():
@@ -102,7 +112,7 @@ def _single(site: Site, work: Work, name: str) -> Ran:
         case "best-time":
             return hindsight.perfect(site, work, rows=[site.home])
         case "best-region":
-            ways = [fixed.at_once(work, site.slots, row) for row in range(len(site.regions))]
+            ways = [fixed.at_once(work, site.slots, row) for row in np.flatnonzero(site.slots).tolist()]
             return min(ways, key=lambda one: _badness(site, work, one, site.slots))
         case _:
             return hindsight.perfect(site, work)

@@ -100,6 +100,13 @@ def test_the_table_names_each_baseline_and_says_simulated(grid: Path) -> None:
     assert "no forecasts as issued" in made.stderr
 
 
+def test_a_region_without_slots_runs_nothing(grid: Path) -> None:
+    words = ("--intensity", grid, "--signal", "moer", *WORK, *SHORT, "--slots", 9, "--slots", "A=0", "--json")
+    made = replay(*words, "--home", "B", *(f"--policy={name}" for name in ("at-once", "round-robin", "best-region")))
+    assert made.exit_code == 0, made.output
+    assert len({row["simulated_g"] for row in json.loads(made.stdout)["policies"]}) == 1
+
+
 def test_too_few_days_for_intervals_are_said(grid: Path) -> None:
     words = ("--intensity", grid, "--signal", "moer", *WORK, "--policy", "at-once")
     assert "[95 % intervals: bootstrap of 2,000 draws over 8 days]" in replay(*words).stderr
@@ -152,6 +159,7 @@ def test_more_slots_in_the_clean_region_are_worth_carbon_and_lateness(grid: Path
         (("--intensity", "GRID", "--signal", "moer", *WORK, "--slots", "1..3"), "name the region whose slots vary"),
         (("--intensity", "GRID", "--signal", "moer", *WORK, "--slots", "A=3..1"), "ends before it begins"),
         (("--intensity", "GRID", "--signal", "moer", *WORK, "--slots", "0"), "leaves no region a slot"),
+        (("--intensity", "GRID", "--signal", "moer", *WORK, "--slots", "3", "--slots", "A=0"), "leaves A none"),
         (("--intensity", "GRID", "--signal", "moer", *WORK, "--pue", "0.5"), "must be a number from 1 to 3"),
         (("--intensity", "GRID", "--signal", "moer", *WORK, "--price", "A=cheap"), "must be a number from 0"),
         (("--intensity", "GRID", "--signal", "moer", *WORK, "--slot-price", "1"), "--slot-price needs --slots"),
