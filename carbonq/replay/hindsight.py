@@ -2,7 +2,7 @@
 
 Where everybody's own best windows fit on the slots they are the optimum, found without a solver. Otherwise the planner
 places everything on the observed rates: in one piece where that is small enough, else day by day, each time knowing all
-that comes in the following days; ``Bound`` then says how far below any plan at all could have stayed.
+that comes in the following days.
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ from carbonq.replay.site import Site
 from carbonq.replay.walk import truth
 from carbonq.replay.work import Work
 
-#: Places (distinct spans x windows x regions) up to which everything is planned in one piece.
-WHOLE_UP_TO = 2_000_000
+#: Cells (windows x regions) up to which everything is planned in one piece: a quarter of eight regions takes 15 s.
+WHOLE_UP_TO = 300_000
+
+#: How much is planned at a time in longer ones, as times of the longest slack (whole days); the first of it is kept.
+_AHEAD = 7
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +107,9 @@ def perfect(site: Site, work: Work, *, rows: Sequence[int] | None = None, slots:
     if fits(work, best, slots):
         return Ran(best.region, best.start, is_exact=True)
     book = Book(site, work, slots=slots, rows=rows)
-    spans = np.unique(np.stack((work.release, work.due)), axis=1)
-    places = int((spans[1] - spans[0]).sum()) * len(rows)
+    cells = (site.end - site.first) * len(rows)
     days = WINDOWS_A_DAY * max(1, -(-int((work.due - work.release).max()) // WINDOWS_A_DAY))
-    ahead, step = (site.end - site.first, site.end - site.first) if places <= WHOLE_UP_TO else (3 * days, days)
+    ahead, step = (site.end - site.first, site.end - site.first) if cells <= WHOLE_UP_TO else (_AHEAD * days, days)
     at, arrived, plans = int(work.release[0]), 0, 0
     while arrived < work.count or len(book.waiting):
         upto = int(np.searchsorted(work.release, at + ahead, side="right"))

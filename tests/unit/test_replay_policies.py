@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carbonq.plan.demand import Terms
-from carbonq.replay import fixed, hindsight
+from carbonq.replay import fixed, hindsight, newcomers
 from carbonq.replay.grids import Grid, Issued
 from carbonq.replay.policies import POLICIES, Rules, run
 from carbonq.replay.rolling import Ran, Rolling
@@ -237,3 +237,16 @@ def test_where_everybodys_own_best_fits_it_is_what_the_planner_finds(
     chosen = one.choosing(FIRST, outlook, Terms(margin=margin))
     mine, theirs = (chosen[book.region, book.start - FIRST] for book in (one, other))
     assert mine == pytest.approx(theirs, rel=1e-6)
+
+
+def test_newcomers_take_nothing_twice() -> None:
+    rates = np.array([[5.0, 1, 9, 9, 9]])
+    free = np.array([[1, 1, 1, 0, 1]])
+    # Three groups: due after two windows, after three, and one that takes two windows together.
+    due, windows = np.array([3, 2, 5, 2]), np.array([1, 1, 2, 1])
+    region, column = newcomers.place(due, windows, rates, free, [0])
+    # The two most pressing share the first two windows; the third window is left to the next; two in a row are none.
+    assert column.tolist() == [2, 1, -1, 0]
+    assert region.tolist() == [0, 0, -1, 0]
+    barred, nowhere = newcomers.place(due[:1], windows[:1], np.ones((2, 5)), np.ones((2, 5), dtype=np.int64), [1])
+    assert (barred.tolist(), nowhere.tolist()) == ([1], [0])
