@@ -24,13 +24,11 @@ from carbonq.units import grams, plain
 
 router = APIRouter()
 
-Revisions = Literal["current", "all"]
-
 
 class Filter(BaseModel):
     """Which entries; what is left out restricts nothing. Times are RFC 3339 with an offset."""
 
-    model_config = ConfigDict(extra="ignore", populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
     job_id: str | None = None
     region: str | None = None
@@ -54,48 +52,49 @@ class Filter(BaseModel):
         )
 
 
+class Download(Filter):
+    """How the CSV is written, and what a reader has of it."""
+
+    revisions: Literal["current", "all"] = "current"
+    after: str | None = None
+    header: Literal["present", "absent"] = "present"
+    format_: Format = Field(Format.CSV, alias="format")
+
+
+class Page(Filter):
+    """Which page."""
+
+    after: str | None = None
+    limit: int = Field(100, ge=1, le=1000)
+
+
 @router.get("/v1/ledger.csv")
-def ledger_csv(
-    *,
-    api: ApiDep,
-    caller: CallerDep,
-    wanted: Annotated[Filter, Query()],
-    revisions: Revisions = "current",
-    after: str | None = None,
-    header: Literal["present", "absent"] = "present",
-    format_: Annotated[Format, Query(alias="format")] = Format.CSV,
-) -> StreamingResponse:
+def ledger_csv(api: ApiDep, caller: CallerDep, wanted: Annotated[Download, Query()]) -> StreamingResponse:
     """Stream the caller's entries as CSV (RFC 4180); ``python -m carbonq.verify FILE.csv`` recomputes it.
 
     A download that broke off goes on with ``after``, the last whole line's ``entry_id`` (``#revision`` behind it where
     all revisions are asked for), and ``header=absent``.
     """
     _check_job(api, caller, wanted.job_id)
-    selection = replace(wanted.selection(caller), all_revisions=revisions == "all", after=after)
-    pieces = streaming.stream(api.db, selection, format_, has_header=header == "present")
+    selection = replace(wanted.selection(caller), all_revisions=wanted.revisions == "all", after=wanted.after)
+    pieces = streaming.stream(api.db, selection, wanted.format_, has_header=wanted.header == "present")
     name = f"ledger-{wanted.job_id}" if wanted.job_id else "ledger"
     return StreamingResponse(
         pieces,
-        media_type=format_.media_type.replace("present", header),
-        headers={"Content-Disposition": f'attachment; filename="{name}.{format_.value}"'},
+        media_type=wanted.format_.media_type.replace("present", wanted.header),
+        headers={"Content-Disposition": f'attachment; filename="{name}.{wanted.format_.value}"'},
     )
 
 
 @router.get("/v1/ledger")
-def list_entries(
-    api: ApiDep,
-    caller: CallerDep,
-    wanted: Annotated[Filter, Query()],
-    after: str | None = None,
-    limit: Annotated[int, Query(ge=1, le=1000)] = 100,
-) -> dict[str, Any]:
+def list_entries(api: ApiDep, caller: CallerDep, wanted: Annotated[Page, Query()]) -> dict[str, Any]:
     """List the caller's current entries, each with the fields of its CSV line; empty fields are null."""
     _check_job(api, caller, wanted.job_id)
     selection = wanted.selection(caller)
-    streaming.check_as_of(api.db, selection)
+    streaming.check(api.db, replace(selection, after=wanted.after))
     with api.db.read() as tx:
-        found = exports.page_of_entries(tx, selection=selection, after=after, limit=limit + 1)
-    return views.page_view([_view(cells) for cells in found[:limit]], has_more=len(found) > limit)
+        found = exports.page_of_entries(tx, selection=selection, after=wanted.after, limit=wanted.limit + 1)
+    return views.page_view([_view(cells) for cells in found[: wanted.limit]], has_more=len(found) > wanted.limit)
 
 
 @router.get("/v1/ledger/{entry_id}")

@@ -182,7 +182,10 @@ def summary(
     )
     with connect.open_database() as (_, database):
         _check_job(database, job)
-        export.check_as_of(database, Selection(as_of=scope.as_of))
+        export.check(
+            database,
+            Selection(region=region, start_at=scope.start_at, end_at=scope.end_at, as_of=scope.as_of),
+        )
         document = sums.summarize(database, scope, [] if by is None else [name.strip() for name in by.split(",")])
     if as_json:
         emit_json(document)

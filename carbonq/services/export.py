@@ -8,9 +8,9 @@ from datetime import timedelta
 from enum import StrEnum
 
 from carbonq import export
-from carbonq.errors import InvalidRequest
+from carbonq.errors import InvalidRequest, NotFound
 from carbonq.services import parquet
-from carbonq.store import exports
+from carbonq.store import exports, regions
 from carbonq.store.database import Database
 from carbonq.store.dialect import machine_now
 from carbonq.store.exports import Selection
@@ -44,13 +44,24 @@ class Format(StrEnum):
         }[self]
 
 
-def check_as_of(db: Database, selection: Selection) -> None:
-    """Raise InvalidRequest for a time that the ledger cannot be told as of yet, StoreUnavailable."""
-    if selection.as_of is None:
-        return
+def check(db: Database, selection: Selection) -> None:
+    """Raise InvalidRequest for a selection that can hold nothing: an empty file would look like no emissions.
+
+    That is a time that the ledger cannot be told as of yet, an end before its start, an ``after`` that is no entry's
+    id; a region that never was raises NotFound. Raises StoreUnavailable.
+    """
+    if selection.after is not None:
+        try:
+            exports.check_place(selection.after)
+        except ValueError as error:
+            raise InvalidRequest(f"after: {error}", param="after") from error
+    if selection.start_at is not None and selection.end_at is not None and selection.start_at >= selection.end_at:
+        raise InvalidRequest(f"to is {iso(selection.end_at)}, not after from, {iso(selection.start_at)}", param="to")
     with db.read() as tx:
+        if selection.region is not None and regions.find(tx, selection.region) is None:
+            raise NotFound(f"there is no region {selection.region!r}")
         latest = machine_now(tx) - COMMIT_WITHIN
-    if selection.as_of > latest:
+    if selection.as_of is not None and selection.as_of > latest:
         raise InvalidRequest(
             f"the ledger as of {iso(selection.as_of)} may still change: give a time of at least "
             f"{COMMIT_WITHIN.seconds} s ago, so not after {iso(latest)}",
@@ -63,14 +74,11 @@ def stream(
 ) -> Iterator[bytes]:
     """Return the pieces of an export; the same selection of the same ledger gives the same bytes.
 
-    Checks before the first piece: raises InvalidRequest for an ``after`` that is no entry's id, a time that is too
-    late, or a Parquet file without a header; ConfigError where Parquet's library is missing; StoreUnavailable.
+    Checks before the first piece: raises what ``check`` raises, InvalidRequest for a Parquet file without a header,
+    and ConfigError where Parquet's library is missing.
     """
-    check_as_of(db, selection)
-    try:
-        pages = exports.csv_pages(db, selection)
-    except ValueError as error:
-        raise InvalidRequest(f"after: {error}", param="after") from error
+    check(db, selection)
+    pages = exports.csv_pages(db, selection)
     if format_ is Format.PARQUET:
         if not has_header:
             raise InvalidRequest("a Parquet file always has its schema", param="header")

@@ -26,6 +26,9 @@ Key = tuple[str | None, ...]
 #: What one pool is, as dimensions of the sums.
 POOL = ("region", "month")
 
+#: Of no items there is nothing to score.
+_NONE = Carbon(None, None)
+
 _OVERHEAD = frozenset((EntryKind.IDLE.value, EntryKind.WASTED.value, EntryKind.GAP.value))
 
 BOUNDARY = (
@@ -73,7 +76,9 @@ class Scores:
             "energy_quality": sorted({group.quality for group in items}),
             "kwh_per_million_tokens": _text(sci.kwh_per(energy_uj, units["tokens"], sci.MILLION)),
             **{
-                book: self._book(_carbon(items, book), sci.shared_overhead(own_uj, self.pools[book]), units)
+                book: self._book(
+                    _carbon(items, book) if items else _NONE, sci.shared_overhead(own_uj, self.pools[book]), units
+                )
                 for book in ("impact", "inventory")
             },
             "unknown": _unknown(items),

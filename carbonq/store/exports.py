@@ -58,6 +58,11 @@ class Selection:
     after: str | None = None
 
 
+def check_place(after: str) -> None:
+    """Raise ValueError for what is no entry's id, with or without a revision."""
+    _Place.of(after)
+
+
 def csv_pages(database: Database, selection: Selection) -> Iterator[str]:
     """Stream the selected lines as finished CSV text, in the order of engine batch, part, position, revision.
 

@@ -195,3 +195,16 @@ def test_consistency(change: dict[str, str], recomputed: bool, consistent: bool)
     found = recompute_emission(cells)
     assert (found is not None) == recomputed
     assert is_consistent(cells, found) == consistent
+
+
+@pytest.mark.parametrize(
+    ("query", "param"),
+    [("job=job_1", "job"), ("bogus=1", "bogus"), ("after=xx", "after"), ("after=%00", "after"), ("from=x", "from")],
+)
+@pytest.mark.parametrize("path", ["/v1/ledger", "/v1/ledger.csv"])
+def test_a_filter_that_is_none_is_refused_and_never_left_out(
+    http: httpx.Client, path: str, query: str, param: str
+) -> None:
+    answer = http.get(f"{path}?{query}")
+    assert answer.status_code == 400
+    assert param in answer.text

@@ -20,14 +20,14 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 
 from carbonq import export
-from carbonq.errors import InvalidRequest
+from carbonq.errors import InvalidRequest, NotFound
 from carbonq.model import EntryKind
 from carbonq.services.export import Format, stream
 from carbonq.store import exports, ledger
 from carbonq.store.database import Database
 from carbonq.store.exports import Selection
 from carbonq.units import WINDOW
-from tests.services.booked import store
+from tests.services.booked import configure, store
 from tests.unit.bookings import FACTS, RECORDED, W0, batch, book, cells, item, overhead, part
 
 LATER = RECORDED + timedelta(days=1)
@@ -58,6 +58,7 @@ def test_a_line_is_what_its_booking_says(database: Database) -> None:
 
 
 def test_each_filter_leaves_out_what_it_says(database: Database) -> None:
+    configure(database)
     here, idle = book(batch(fact=FACTS["home"])), overhead()
     later = book(batch(parts=[part(3)]))
     store(database, here, idle, later)
@@ -120,6 +121,17 @@ def test_what_is_no_entry_cannot_be_gone_on_after(sqlite_database: Database, aft
     with pytest.raises(InvalidRequest, match="is no entry's id") as caught:
         stream(sqlite_database, Selection(after=after))
     assert caught.value.param == "after"
+
+
+def test_a_selection_that_can_hold_nothing_is_refused(sqlite_database: Database) -> None:
+    configure(sqlite_database)
+    assert text(sqlite_database, Selection(region="home")) == export.header()
+    with pytest.raises(NotFound, match="no region 'nowhere'"):
+        stream(sqlite_database, Selection(region="nowhere"))
+    for end in (W0, W0 - WINDOW):
+        with pytest.raises(InvalidRequest, match="not after from") as caught:
+            stream(sqlite_database, Selection(start_at=W0, end_at=end))
+        assert caught.value.param == "to"
 
 
 def test_gzip_holds_the_same_and_says_nothing_of_its_making(database: Database) -> None:

@@ -119,6 +119,7 @@ def test_sums_by_dimension_are_those_of_their_entries(database: Database) -> Non
     assert sum(group["energy_uj"] for group in items) == found["energy_uj"]
     (nobody,) = [group for group in found["groups"] if group["tenant"] is None]
     assert (nobody["items"], nobody["entries"]) == (0, 1)
+    assert nobody["sci"]["impact"]["direct"]["total_g"] is None
 
 
 @pytest.mark.parametrize("by", [["colour"], ["tenant", "tenant"]])
