@@ -899,7 +899,7 @@ def check_proof(document: Any, head: str | None = None) -> Proof:
             proof.problems.append(f"it leads to the head {hashed}, not to {head}")
         if not proof.problems:
             proof.problems += line_problems(_line(document, entry, batch))
-    except (AttributeError, IndexError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError, RecursionError) as error:
         raise NotAProof(f"a part of it cannot be read ({error!r})") from error
     return proof
 
@@ -1008,7 +1008,7 @@ def _main_proof(path: str, head: str | None, *, as_json: bool) -> int:
     try:
         with open(path, encoding="utf-8") as stream:
             proof = check_proof(json.load(stream), head)
-    except (NotAProof, OSError, ValueError) as error:
+    except (NotAProof, OSError, ValueError, RecursionError) as error:
         print(f"{path}: {error}", file=sys.stderr)
         return 2
     if as_json:

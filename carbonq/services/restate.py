@@ -15,12 +15,12 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 
 from carbonq import ids
-from carbonq.errors import InvalidRequest
+from carbonq.errors import InvalidRequest, NotFound
 from carbonq.model import EntryReason, Rate, RateStatus, Signal
 from carbonq.ratebook import rate_row
 from carbonq.services import settle
 from carbonq.services.finals import Finals
-from carbonq.store import ledger, restatements, revisions
+from carbonq.store import ledger, rates, restatements, revisions
 from carbonq.store.database import Database, Tx
 from carbonq.store.dialect import serialise
 from carbonq.store.revisions import BOOKS, Change, NewRate, Stamp, Variant
@@ -88,7 +88,7 @@ def restate(
 ) -> Restated:
     """Restate every entry whose rate in the scope is not the one that is final now; ``now`` is grid time.
 
-    Raises InvalidRequest for an empty span or reason, StoreUnavailable.
+    Raises InvalidRequest for an empty span or reason, NotFound for a zone that never was, StoreUnavailable.
     """
     if not reason.strip():
         raise InvalidRequest("a restatement needs a reason; it is kept with the entries for good", param="reason")
@@ -96,6 +96,10 @@ def restate(
     if start_at >= end_at:
         raise InvalidRequest(f"from {scope.start_at} to {scope.end_at} holds no window", param="to")
     scope = Scope(start_at, end_at, scope.signal, scope.zone)
+    with db.read() as tx:
+        is_known = scope.zone is None or any(rates.is_observed(tx, signal, scope.zone) for signal in Signal)
+    if not is_known:
+        raise NotFound(f"nothing was ever observed of a zone {scope.zone!r}")
     finals = Finals(now, settle_after_s)
     work = _Work(db, scope, lambda tx, key, _old: finals.get(tx, key), recorded_by, reason, is_dry_run=is_dry_run)
     work.by_windows()

@@ -306,3 +306,9 @@ def test_later_changes_added_to_the_figures_of_then_give_those_of_now(database: 
 def test_a_month_that_is_none_is_refused(month: str) -> None:
     with pytest.raises(InvalidRequest, match="month is"):
         history.month_span(month)
+
+
+def test_a_zone_that_never_was_is_not_said_to_be_up_to_date(sqlite_database: Database) -> None:
+    settled(sqlite_database)
+    with pytest.raises(NotFound, match="zone 'NOPE'"):
+        by_command(sqlite_database, Scope(W0, W0 + WINDOW, zone="NOPE"), is_dry_run=True)

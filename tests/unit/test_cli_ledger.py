@@ -135,6 +135,8 @@ def test_the_database_is_checked_against_its_seals_and_a_filed_head(database: Da
     assert run("proof", entry_id, "-o", str(out)).exit_code == 0
     assert verify.main(["--proof", str(out), "--head", head]) == 0
     assert verify.main(["--proof", str(out), "--head", "0" * 64]) == 1
+    out.write_text("[" * 100_000)
+    assert verify.main(["--proof", str(out)]) == 2
     assert verify.main(["--proof", str(tmp_path / "none.json")]) == 2
     lost = run("verify", "--db", "--head", "0" * 64)
     assert lost.exit_code == 1
