@@ -75,6 +75,9 @@ def replay(  # noqa: PLR0917 (options, all named)
     margin: Annotated[
         list[float] | None, typer.Option(help="Per cent a move must gain; give it again to compare. Default 3.")
     ] = None,
+    displacement: Annotated[
+        float, typer.Option(help="Weight of the expected cost of taking scarce clean slots from later work.")
+    ] = 0.0,
     power_w: Annotated[float, typer.Option(help="Watts of a working slot.")] = 1000.0,
     prompt_tokens_per_s: Annotated[float, typer.Option(help="For token traces: taken in by a slot.", min=1.0)] = 8000.0,
     output_tokens_per_s: Annotated[float, typer.Option(help="For token traces: given out by a slot.", min=1.0)] = 800.0,
@@ -122,6 +125,7 @@ def replay(  # noqa: PLR0917 (options, all named)
             every=every,
             published_after=published_after,
             margins=margin or (),
+            displacement=displacement,
             power_w=power_w,
             seed=seed,
             only_foretold=only_foretold,

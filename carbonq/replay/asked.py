@@ -50,6 +50,7 @@ class Asked:
     every: str = "15m"
     published_after: str | None = None
     margins: Sequence[float] = ()
+    displacement: float = 0.0
     power_w: float = 1000.0
     seed: int = 0
     only_foretold: bool = False
@@ -97,7 +98,9 @@ def _rules(asked: Asked) -> Rules:
     if any(not 0 <= one <= 100 for one in margins):
         raise InvalidRequest(f"--margin is {max(margins):g} %; from 0 to 100", param="margin")
     delay = None if asked.published_after is None else span(asked.published_after, "published-after")
-    return Rules(tuple(dict.fromkeys(one / 100 for one in margins)), every, delay)
+    if not 0 <= asked.displacement <= 10:
+        raise InvalidRequest(f"--displacement is {asked.displacement:g}; from 0 to 10", param="displacement")
+    return Rules(tuple(dict.fromkeys(one / 100 for one in margins)), every, delay, asked.displacement)
 
 
 def _piece(text: str) -> int | None:

@@ -61,7 +61,7 @@ def curve(
     wanted = points(site, ranges)
     names = [f"{region}={int(slots[site.regions.index(region)])}" for region, slots in wanted]
     variants = {
-        name: Rolling(site, work, margin=rules.margins[0], slots=slots)
+        name: Rolling(site, work, margin=rules.margins[0], displacement=rules.displacement, slots=slots)
         for name, (_, slots) in zip(names, wanted, strict=True)
     }
     ran: dict[str, Ran] = rolled(site, work, variants, rules, progress=progress)

@@ -80,6 +80,10 @@ class Blocks:
         return summed
 
 
+#: A share of perfect foresight's saving is told where that is at least this much of the baseline: of next to nothing a
+#: share says nothing.
+MIN_POSSIBLE = 0.01
+
 #: Below this many blocks an interval would pretend to know what it cannot.
 MIN_BLOCKS = 8
 
@@ -138,7 +142,7 @@ def saving(of: Outcome, base: Outcome, blocks: Blocks) -> Share:
 
 def share_of(of: Outcome, base: Outcome, best: Outcome, blocks: Blocks) -> Share:
     """Return a policy's saving against a baseline as a share of perfect foresight's, in per cent."""
-    if base.grams - best.grams <= 1e-9 * base.grams:
+    if base.grams - best.grams < MIN_POSSIBLE * base.grams or not base.grams:
         return Share(None)
     said = 100 * (base.grams - of.grams) / (base.grams - best.grams)
     if blocks.count < MIN_BLOCKS:

@@ -30,11 +30,12 @@ BASELINES = ("at-once", "round-robin", "best-time", "best-region")
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    """How the planned policies plan: moves' margins (shares), re-planning interval and publication delay (windows)."""
+    """How planned policies plan: margins of moves (shares), re-planning interval and publication delay (windows)."""
 
     margins: tuple[float, ...] = (0.03,)
     every: int = 3
     delay: int | None = None
+    displacement: float = 0.0
 
 
 def label(name: str, margin: float, margins: Sequence[float]) -> str:
@@ -73,7 +74,9 @@ def run(
         if name in {"carbonq", "carbonq-home"}:
             rows = [site.home] if name == "carbonq-home" else None
             for margin in rules.margins:
-                rolling[label(name, margin, rules.margins)] = Rolling(site, work, margin=margin, rows=rows)
+                rolling[label(name, margin, rules.margins)] = Rolling(
+                    site, work, margin=margin, displacement=rules.displacement, rows=rows
+                )
             continue
         report(f"running {name}: {what}")
         made[name] = _single(site, work, name)

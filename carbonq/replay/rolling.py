@@ -151,10 +151,17 @@ class Rolling(Book):
     """One variant of rolling plans: its margin, its slots, its allowed regions."""
 
     def __init__(
-        self, site: Site, work: Work, *, margin: float, slots: IntArray | None = None, rows: Sequence[int] | None = None
+        self,
+        site: Site,
+        work: Work,
+        *,
+        margin: float,
+        displacement: float = 0.0,
+        slots: IntArray | None = None,
+        rows: Sequence[int] | None = None,
     ) -> None:
         super().__init__(site, work, slots=slots, rows=rows)
-        self._terms = Terms(margin=margin)
+        self._terms = Terms(margin=margin, displacement=displacement)
         self._moves = self._plans = 0
 
     def plan(self, at: int, new: IntArray, outlook: Outlook, *, is_whole: bool) -> None:
@@ -172,7 +179,7 @@ class Rolling(Book):
     def _own_best(self, at: int, outlook: Outlook) -> bool:
         """Give everything that waits its own cheapest cell, if that is a plan; False where it is none."""
         chosen, work = self.waiting, self.work
-        if outlook.is_down:
+        if outlook.is_down or self._terms.displacement:
             return False
         free = np.maximum(self.slots[:, None] - self._held(at, outlook.windows), 0)
         found = own_best(
