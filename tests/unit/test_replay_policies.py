@@ -13,7 +13,7 @@ from carbonq.replay.grids import Grid, Issued
 from carbonq.replay.policies import POLICIES, Rules, run
 from carbonq.replay.rolling import Ran, Rolling
 from carbonq.replay.site import Site
-from carbonq.replay.walk import truth
+from carbonq.replay.walk import Walk, truth
 from carbonq.replay.work import Work
 from tests.unit import replays
 from tests.unit.replays import FIRST
@@ -111,8 +111,6 @@ def test_nothing_is_decided_by_what_came_later() -> None:
 
 
 def test_an_hour_is_known_only_when_it_is_over() -> None:
-    from carbonq.replay.walk import Walk
-
     made = replays.grid({"A": [100.0, 200, 300, 400]}, step=12)
     walk = Walk(made, replays.site(made, slots=[1]).model_regions, every=1, delays={"A": 0})
     # Half past two: the third hour runs, the second is over.
@@ -250,3 +248,14 @@ def test_newcomers_take_nothing_twice() -> None:
     assert region.tolist() == [0, 0, -1, 0]
     barred, nowhere = newcomers.place(due[:1], windows[:1], np.ones((2, 5)), np.ones((2, 5), dtype=np.int64), [1])
     assert (barred.tolist(), nowhere.tolist()) == ([1], [0])
+
+
+def test_an_hourly_value_is_one_value_for_its_hour() -> None:
+    hours = 300 + 100 * np.sin(np.arange(24 * 6))
+    made = replays.grid({"A": hours.tolist()}, step=12)
+    walk = Walk(made, replays.site(made, slots=[1]).model_regions, every=1)
+    at = FIRST + 5 * 288 + 5
+    values = walk.outlook(at, 40).g_per_kwh[0]
+    # The running hour has seven windows left.
+    assert [len(set(part.tolist())) for part in (values[:7], values[7:19], values[19:31])] == [1, 1, 1]
+    assert len(set(values.tolist())) == 4
