@@ -65,7 +65,7 @@ class _Board:
 
     def _short(self, members: IntArray, cost: FloatArray) -> None:
         # By window first: of equal costs the earlier one is taken.
-        room = np.maximum(self.free[:, : cost.shape[1]], 0).T.ravel()
+        room = np.clip(self.free[:, : cost.shape[1]], 0, len(members)).T.ravel()
         order = np.argsort(np.where(room > 0, cost.T.ravel(), np.inf), kind="stable")[: len(members)]
         cells = np.repeat(order, room[order])[: len(members)]
         placed = members[: len(cells)]
