@@ -14,10 +14,10 @@ import numpy as np
 from carbonq.bench.long_chunks import long_case
 from carbonq.bench.planner_cases import NOW, Size, case
 from carbonq.bench.planner_lp import has_highs, solve
-from carbonq.plan import contiguous
-from carbonq.plan.feasible import most_in_time
-from carbonq.plan.incremental import add, place_one
 from carbonq.plan.planner import assign
+from carbonq.plan.solver import contiguous
+from carbonq.plan.solver.feasible import most_in_time
+from carbonq.plan.solver.incremental import add, place_one
 from carbonq.units import WINDOW_S
 
 Report = Callable[[str], None]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from carbonq.plan.capacity import Capacity
-from carbonq.plan.contiguous import rows_of
 from carbonq.plan.demand import Demand
 from carbonq.plan.outlook import Outlook
+from carbonq.plan.solver.contiguous import rows_of
 from carbonq.units import UJ_PER_KWH, WINDOW_S
 
 

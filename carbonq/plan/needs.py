@@ -13,8 +13,8 @@ import numpy as np
 
 from carbonq.plan.capacity import window_starts
 from carbonq.plan.demand import Assignment, Demand, Kind
-from carbonq.plan.lanes import EPSILON_S
 from carbonq.plan.outlook import Outlook
+from carbonq.plan.solver.lanes import EPSILON_S
 from carbonq.units import window_index
 
 

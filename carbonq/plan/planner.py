@@ -15,15 +15,15 @@ from datetime import datetime
 
 import numpy as np
 
-from carbonq.plan import alike, bounds, contiguous, serial
-from carbonq.plan.bundles import Bundles, bundle, is_short
 from carbonq.plan.capacity import Capacity
 from carbonq.plan.demand import Assignment, Demand, FloatArray, IntArray, Terms
-from carbonq.plan.flow import Offer, Solution, Wanted, solve
-from carbonq.plan.lanes import EPSILON_S
 from carbonq.plan.needs import ChunkNeed, Plan, PlannedChunk, Reason, demand_of, plan_of
 from carbonq.plan.outlook import Outlook
-from carbonq.plan.setting import Setting, gap, lane_shares, lanes_held, lateness
+from carbonq.plan.solver import alike, bounds, contiguous, serial
+from carbonq.plan.solver.bundles import Bundles, bundle, is_short
+from carbonq.plan.solver.flow import Offer, Solution, Wanted, solve
+from carbonq.plan.solver.lanes import EPSILON_S
+from carbonq.plan.solver.setting import Setting, gap, lane_shares, lanes_held, lateness
 
 __all__ = ["ChunkNeed", "Plan", "PlannedChunk", "Reason", "assign", "assign_in", "plan"]
 

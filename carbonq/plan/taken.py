@@ -14,8 +14,8 @@ from datetime import datetime
 import numpy as np
 import numpy.typing as npt
 
-from carbonq.plan.bundles import BUNDLE_FILL
 from carbonq.plan.policy import OVERRUN_SHARE
+from carbonq.plan.solver.bundles import BUNDLE_FILL
 from carbonq.units import WINDOW_S, window_index
 
 #: Chunks above this many grid seconds do not share a lane: two of them would not fit.

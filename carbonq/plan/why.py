@@ -14,8 +14,8 @@ from enum import StrEnum
 import numpy as np
 import numpy.typing as npt
 
-from carbonq.plan.costs import NEAR_TIE
 from carbonq.plan.outlook import Outlook
+from carbonq.plan.solver.costs import NEAR_TIE
 from carbonq.plan.taken import span
 from carbonq.units import UJ_PER_KWH
 

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from carbonq.plan import costs
 from carbonq.plan.capacity import Capacity
 from carbonq.plan.demand import Assignment, Demand, Kind, Terms
 from carbonq.plan.evidence import IntArray
 from carbonq.plan.forecaster import HISTORY_DAYS, WINDOWS_A_DAY, FloatArray
 from carbonq.plan.outlook import Outlook
 from carbonq.plan.planner import assign
+from carbonq.plan.solver import costs
 from carbonq.replay import newcomers
 from carbonq.replay.own_best import own_best
 from carbonq.replay.site import Site

@@ -13,8 +13,8 @@ import numpy.typing as npt
 
 from carbonq.model import Region, RegionState
 from carbonq.plan import capacity, policy
-from carbonq.plan.bundles import BUNDLE_FILL
 from carbonq.plan.capacity import Capacity
+from carbonq.plan.solver.bundles import BUNDLE_FILL
 from carbonq.plan.taken import SHARED_UP_TO_S, Held, LongChunk, lanes_taken
 from carbonq.store import accepted, placements
 from carbonq.store.database import Tx

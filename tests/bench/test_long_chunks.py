@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 
 from carbonq.bench.long_chunks import long_case
-from carbonq.plan.contiguous import place
+from carbonq.plan.solver.contiguous import place
 
 
 def test_the_made_load_is_as_asked_and_is_placed() -> None:

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carbonq.plan.contiguous import Placed, _Contiguous, place  # pyright: ignore[reportPrivateUsage]
 from carbonq.plan.demand import Demand, Kind
-from carbonq.plan.lanes import Lanes
-from carbonq.plan.prices import Prices
-from carbonq.plan.stretches import cells_held
+from carbonq.plan.solver.contiguous import Placed, _Contiguous, place  # pyright: ignore[reportPrivateUsage]
+from carbonq.plan.solver.lanes import Lanes
+from carbonq.plan.solver.prices import Prices
+from carbonq.plan.solver.stretches import cells_held
 from tests.unit.yardsticks import Case, brute_force, linear_programme
 
 W = 300.0

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carbonq.plan import lateness
 from carbonq.plan.capacity import Capacity
 from carbonq.plan.demand import Demand, Kind
-from carbonq.plan.feasible import most_in_time
+from carbonq.plan.solver import lateness
+from carbonq.plan.solver.feasible import most_in_time
 from carbonq.units import window_index
 from tests.unit import yardsticks
 

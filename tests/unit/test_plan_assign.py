@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 
 from carbonq.plan.capacity import Capacity
 from carbonq.plan.demand import Assignment, Demand, Kind, Terms
-from carbonq.plan.incremental import add, place_one
 from carbonq.plan.outlook import Outlook
 from carbonq.plan.planner import assign
+from carbonq.plan.solver.incremental import add, place_one
 from carbonq.units import UJ_PER_KWH, WINDOW_S, window_index
 from tests.unit.yardsticks import Case, Optimum, linear_programme, most_in_time
 

@@ -11,13 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carbonq.plan import alike
-from carbonq.plan.bounds import Chunks, lower_bound
-from carbonq.plan.bundles import BUNDLE_FILL, Bundles, bundle
-from carbonq.plan.costs import Costs
 from carbonq.plan.demand import Demand, Kind
-from carbonq.plan.flow import Offer, Wanted, solve
-from carbonq.plan.lanes import Lanes, Spot
+from carbonq.plan.solver import alike
+from carbonq.plan.solver.bounds import Chunks, lower_bound
+from carbonq.plan.solver.bundles import BUNDLE_FILL, Bundles, bundle
+from carbonq.plan.solver.costs import Costs
+from carbonq.plan.solver.flow import Offer, Wanted, solve
+from carbonq.plan.solver.lanes import Lanes, Spot
 
 HOUR = 3600.0
 

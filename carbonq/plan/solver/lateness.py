@@ -15,7 +15,7 @@ import numpy as np
 from ortools.graph.python import max_flow, min_cost_flow
 
 from carbonq.plan.demand import FloatArray, IntArray
-from carbonq.plan.grouping import rows_of
+from carbonq.plan.solver.grouping import rows_of
 
 #: Windows that share a node on the way from a class.
 _BLOCK = 16

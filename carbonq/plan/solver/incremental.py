@@ -14,13 +14,14 @@ from functools import cached_property
 
 import numpy as np
 
-from carbonq.plan import bounds, contiguous, planner
-from carbonq.plan.bundles import BUNDLE_FILL, is_short
+from carbonq.plan import planner
 from carbonq.plan.capacity import Capacity
 from carbonq.plan.demand import Assignment, BoolArray, Demand, FloatArray, IntArray, Terms
 from carbonq.plan.outlook import Outlook
-from carbonq.plan.repair import Occupants, make_room
-from carbonq.plan.setting import Setting, gap, lane_shares, lanes_held, lateness
+from carbonq.plan.solver import bounds, contiguous
+from carbonq.plan.solver.bundles import BUNDLE_FILL, is_short
+from carbonq.plan.solver.repair import Occupants, make_room
+from carbonq.plan.solver.setting import Setting, gap, lane_shares, lanes_held, lateness
 from carbonq.units import WINDOW_S
 
 #: Up to so many chunks are placed one by one.

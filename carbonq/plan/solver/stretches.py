@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from carbonq.plan.demand import FloatArray, IntArray
-from carbonq.plan.lanes import EPSILON_S
 from carbonq.plan.policy import OVERRUN_SHARE
+from carbonq.plan.solver.lanes import EPSILON_S
 from carbonq.units import WINDOW_S
 
 

@@ -7,13 +7,13 @@ from datetime import datetime
 
 import numpy as np
 
-from carbonq.plan import costs
-from carbonq.plan.bundles import BUNDLE_FILL, is_short
 from carbonq.plan.capacity import Capacity, window_starts
 from carbonq.plan.demand import BoolArray, Demand, FloatArray, IntArray, Terms
-from carbonq.plan.lanes import EPSILON_S
 from carbonq.plan.outlook import Outlook
 from carbonq.plan.policy import OVERRUN_SHARE
+from carbonq.plan.solver import costs
+from carbonq.plan.solver.bundles import BUNDLE_FILL, is_short
+from carbonq.plan.solver.lanes import EPSILON_S
 from carbonq.units import WINDOW, WINDOW_S, window_at, window_index
 
 #: Lateness below this is rounding.

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from carbonq.plan.costs import Costs, row_numbers
 from carbonq.plan.demand import FloatArray, IntArray
+from carbonq.plan.solver.costs import Costs, row_numbers
 
 #: Ratios of cost to share that are worked out; between them the least cost is concave, so the chord lies below it.
 _RATIOS = 64

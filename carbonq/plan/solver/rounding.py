@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from carbonq.plan.prices import Classes, FloatArray, IntArray
+from carbonq.plan.solver.prices import Classes, FloatArray, IntArray
 
 #: A fractional start below this many chunks is none: what is due is not started there.
 _NOTHING = 1e-3

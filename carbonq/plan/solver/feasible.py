@@ -20,14 +20,14 @@ from datetime import datetime
 
 import numpy as np
 
-from carbonq.plan.bundles import BUNDLE_FILL
 from carbonq.plan.capacity import Capacity, window_starts
-from carbonq.plan.contiguous import place
 from carbonq.plan.demand import BoolArray, Demand, FloatArray, IntArray, Kind
-from carbonq.plan.grouping import rows_of
-from carbonq.plan.lanes import EPSILON_S
-from carbonq.plan.lateness import Ranges, fewest_late, most_work
-from carbonq.plan.stretches import cells_held
+from carbonq.plan.solver.bundles import BUNDLE_FILL
+from carbonq.plan.solver.contiguous import place
+from carbonq.plan.solver.grouping import rows_of
+from carbonq.plan.solver.lanes import EPSILON_S
+from carbonq.plan.solver.lateness import Ranges, fewest_late, most_work
+from carbonq.plan.solver.stretches import cells_held
 from carbonq.units import WINDOW, WINDOW_S, window_at, window_index
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from carbonq.plan.demand import Demand, FloatArray, IntArray
-from carbonq.plan.lanes import EPSILON_S
+from carbonq.plan.solver.lanes import EPSILON_S
 from carbonq.units import WINDOW_S
 
 #: Share of a window that bundled chunks may fill by estimate; the rest absorbs the time between chunks.

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from carbonq.plan.costs import row_numbers
 from carbonq.plan.demand import FloatArray, IntArray
+from carbonq.plan.solver.costs import row_numbers
 
 
 @dataclass(frozen=True, slots=True)

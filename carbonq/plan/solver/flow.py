@@ -14,9 +14,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from carbonq.plan.contiguous import rows_of
 from carbonq.plan.demand import BoolArray, FloatArray, IntArray
-from carbonq.plan.network import Arcs, Classes, Tree, arrivals, grow, most_units, price_of, reach, share
+from carbonq.plan.solver.contiguous import rows_of
+from carbonq.plan.solver.network import Arcs, Classes, Tree, arrivals, grow, most_units, price_of, reach, share
 
 logger = logging.getLogger(__name__)
 

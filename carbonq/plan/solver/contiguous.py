@@ -16,11 +16,11 @@ from functools import cached_property
 import numpy as np
 
 from carbonq.plan.demand import BoolArray, Demand, FloatArray, IntArray
-from carbonq.plan.grouping import matches, rows_of
-from carbonq.plan.lanes import EPSILON_S
-from carbonq.plan.prices import STEPS, TEMPERATURES, Classes, Prices, startable
-from carbonq.plan.rounding import Board, fill, improve, make_room, sweep, trade
-from carbonq.plan.stretches import Integral, cells_held
+from carbonq.plan.solver.grouping import matches, rows_of
+from carbonq.plan.solver.lanes import EPSILON_S
+from carbonq.plan.solver.prices import STEPS, TEMPERATURES, Classes, Prices, startable
+from carbonq.plan.solver.rounding import Board, fill, improve, make_room, sweep, trade
+from carbonq.plan.solver.stretches import Integral, cells_held
 from carbonq.units import WINDOW_S
 
 #: Shapes (costs x length) told apart; beyond, alike ones are merged at their lower costs.

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from carbonq.plan.demand import BoolArray, Demand, FloatArray, IntArray
-from carbonq.plan.lanes import Lanes
+from carbonq.plan.solver.lanes import Lanes
 
 
 def place(
