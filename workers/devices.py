@@ -80,7 +80,7 @@ def _exclusive(meter: Meter) -> Sequence[str]:
     """Return the devices that count more than this worker's own use. RAPL is not among them: see ``presence.py``."""
     if meter.kind is MeterKind.EXTERNAL:
         return tuple(meter.device_ids[:1])
-    is_counted = meter.component is Component.GPU and meter.kind is not MeterKind.TDP
+    is_counted = meter.component is Component.GPU and meter.kind not in {MeterKind.TDP, MeterKind.NAMEPLATE}
     return tuple(one for one in meter.device_ids if is_counted and one not in MARKS)
 
 

@@ -29,12 +29,17 @@ class AmdMeter:
     Raises ConfigError when there is no library, no such GPU, or a GPU without the accumulator.
     """
 
+    component = Component.GPU
+    kind = MeterKind.AMDSMI
+    quality = Quality.MEASURED
+    uncertainty_pct: float | None = None  # AMD states none
+
     def __init__(self, gpus: Sequence[str] = (), lag_s: float = LAG_S) -> None:
         try:
             self._smi: Any = importlib.import_module("amdsmi")
         except (ImportError, OSError, KeyError) as error:  # it loads its library at import, by ROCM_PATH
             raise ConfigError(f"no AMD GPU can be metered: {error}") from error
-        self._lag_s = lag_s
+        self.lag_s = lag_s
         self._is_open = False
         try:
             self._smi.amdsmi_init()
@@ -51,34 +56,9 @@ class AmdMeter:
         self._was_reset = False
 
     @property
-    def component(self) -> Component:
-        """GPUs."""
-        return Component.GPU
-
-    @property
-    def kind(self) -> MeterKind:
-        """AMD SMI."""
-        return MeterKind.AMDSMI
-
-    @property
-    def quality(self) -> Quality:
-        """Measured."""
-        return Quality.MEASURED
-
-    @property
-    def uncertainty_pct(self) -> float | None:
-        """AMD states none."""
-        return None
-
-    @property
     def device_ids(self) -> Sequence[str]:
         """The UUIDs of the GPUs summed."""
         return tuple(uuid for uuid, _ in self._handles)
-
-    @property
-    def lag_s(self) -> float:
-        """The accumulator's."""
-        return self._lag_s
 
     def read_uj(self) -> int:
         """Return the uJ counted since this object was made. Raises MeterLost when a GPU cannot be read."""

@@ -44,44 +44,20 @@ class CpuTimeMeter:
         pids: the engine's processes besides this one, asked at every reading.
     """
 
+    component = Component.CPU
+    kind = MeterKind.CPU_TIME
+    quality = Quality.ESTIMATED
+    uncertainty_pct: float | None = None  # nobody states one for the table
+    lag_s = 0.0
+
     def __init__(self, watts: Watts, pids: Callable[[], Sequence[int]] = _no_pids) -> None:
-        self._watts = watts
+        self.device_ids: Sequence[str] = (f"{watts.cpu} at {watts.watts:g} W",)
         self._uw = round(watts.watts * _UW_PER_W)
         self._pids = pids
         self._start_ns = time.process_time_ns()
         self._seen_ns: dict[tuple[int, float], int] = {}
         self._others_ns = 0
         self._read_others()
-
-    @property
-    def component(self) -> Component:
-        """CPU."""
-        return Component.CPU
-
-    @property
-    def kind(self) -> MeterKind:
-        """CPU time."""
-        return MeterKind.CPU_TIME
-
-    @property
-    def quality(self) -> Quality:
-        """Estimated."""
-        return Quality.ESTIMATED
-
-    @property
-    def uncertainty_pct(self) -> float | None:
-        """Nobody states one for the table."""
-        return None
-
-    @property
-    def device_ids(self) -> Sequence[str]:
-        """The CPU the watts are stated for."""
-        return (f"{self._watts.cpu} at {self._watts.watts:g} W",)
-
-    @property
-    def lag_s(self) -> float:
-        """The kernel accounts CPU time up to now."""
-        return 0.0
 
     def marks(self) -> Sequence[str]:
         """Nothing to say."""

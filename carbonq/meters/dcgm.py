@@ -35,6 +35,11 @@ class DcgmMeter:
     Raises ConfigError when the exporter does not answer, or does not show a GPU that was named.
     """
 
+    component = Component.GPU
+    kind = MeterKind.DCGM
+    quality = Quality.MEASURED
+    uncertainty_pct: float | None = None  # nobody states one
+
     def __init__(
         self,
         url: str,
@@ -48,43 +53,13 @@ class DcgmMeter:
         self._url = url
         self._headers = headers or {}
         self._gpus = tuple(gpus)
-        self._lag_s = lag_s + period_s
+        self.lag_s = lag_s + period_s
         self._lock = threading.Lock()
         self._last_mj: dict[str, int] = {}
         self._total_mj = 0
         self._was_reset = False
         self._polled = Polled(self._look, period_s=period_s, lost_after_s=lost_after_s)
-        self._device_ids = tuple(sorted(self._last_mj))
-
-    @property
-    def component(self) -> Component:
-        """GPUs."""
-        return Component.GPU
-
-    @property
-    def kind(self) -> MeterKind:
-        """DCGM."""
-        return MeterKind.DCGM
-
-    @property
-    def quality(self) -> Quality:
-        """Measured."""
-        return Quality.MEASURED
-
-    @property
-    def uncertainty_pct(self) -> float | None:
-        """Nobody states one."""
-        return None
-
-    @property
-    def device_ids(self) -> Sequence[str]:
-        """The UUIDs of the GPUs summed."""
-        return self._device_ids
-
-    @property
-    def lag_s(self) -> float:
-        """The exporter's period and our own."""
-        return self._lag_s
+        self.device_ids: Sequence[str] = tuple(sorted(self._last_mj))
 
     def read_uj(self) -> int:
         """Return the uJ counted since the first look, as of the last one. Raises MeterLost after a long silence."""

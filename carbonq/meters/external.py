@@ -70,6 +70,8 @@ class ExternalMeter:
     Raises ConfigError for an unknown unit or path, and when there is no number at the first look.
     """
 
+    kind = MeterKind.EXTERNAL
+
     def __init__(
         self,
         place: Place,
@@ -85,9 +87,12 @@ class ExternalMeter:
             raise ConfigError(f"{place.shown}: unknown unit {place.unit!r}; known: {known}")
         self._path = _compile(place) if place.form == "json" else None
         self._place = place
-        self._component = component
-        self._lag_s = lag_s + period_s
-        self._uncertainty_pct = uncertainty_pct
+        self.component = component
+        # A counter measures; power is only sampled.
+        self.quality = Quality.MEASURED if place.unit in ENERGY_UJ else Quality.ESTIMATED
+        self.device_ids: Sequence[str] = (place.shown,)
+        self.lag_s = lag_s + period_s
+        self.uncertainty_pct = uncertainty_pct
         self._lock = threading.Lock()
         self._last_uj: int | None = None
         self._total_uj = 0
@@ -95,36 +100,6 @@ class ExternalMeter:
         self._power: PowerCounter | None = None
         self._was_reset = False
         self._polled = Polled(self._look, period_s=period_s, lost_after_s=lost_after_s)
-
-    @property
-    def component(self) -> Component:
-        """What it covers."""
-        return self._component
-
-    @property
-    def kind(self) -> MeterKind:
-        """External."""
-        return MeterKind.EXTERNAL
-
-    @property
-    def quality(self) -> Quality:
-        """Measured by a counter, estimated where power is sampled."""
-        return Quality.MEASURED if self._place.unit in ENERGY_UJ else Quality.ESTIMATED
-
-    @property
-    def uncertainty_pct(self) -> float | None:
-        """As stated."""
-        return self._uncertainty_pct
-
-    @property
-    def device_ids(self) -> Sequence[str]:
-        """Where the number is."""
-        return (self._place.shown,)
-
-    @property
-    def lag_s(self) -> float:
-        """The number's own lag and our period."""
-        return self._lag_s
 
     def read_uj(self) -> int:
         """Return the uJ since the first look, as of the last one. Raises MeterLost after a long silence."""

@@ -33,6 +33,7 @@ class MeterKind(StrEnum):
     RAPL = "rapl"
     CPU_TIME = "cpu_time"
     TDP = "tdp"
+    NAMEPLATE = "nameplate"
     EXTERNAL = "external"
     NONE = "none"
 

@@ -36,44 +36,16 @@ class RatedMeter:
         uncertainty_pct: float | None = None,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        self._component = component
-        self._watts = watts
+        self.component = component
+        self.kind = MeterKind.NAMEPLATE if is_upper_bound else MeterKind.TDP
+        self.quality = Quality.UPPER_BOUND if is_upper_bound else Quality.ESTIMATED
+        self.uncertainty_pct = uncertainty_pct
+        what = "nameplate" if is_upper_bound else "TDP"
+        self.device_ids: Sequence[str] = (f"{component.value} at {watts:g} W ({what})",)
+        self.lag_s = 0.0
         self._uw = round(watts * _UW_PER_W)
-        self._is_upper_bound = is_upper_bound
-        self._uncertainty_pct = uncertainty_pct
         self._now_ns = now_ns
         self._start_ns = now_ns()
-
-    @property
-    def component(self) -> Component:
-        """What the watts are of."""
-        return self._component
-
-    @property
-    def kind(self) -> MeterKind:
-        """Rated power."""
-        return MeterKind.TDP
-
-    @property
-    def quality(self) -> Quality:
-        """Estimated, or an upper bound."""
-        return Quality.UPPER_BOUND if self._is_upper_bound else Quality.ESTIMATED
-
-    @property
-    def uncertainty_pct(self) -> float | None:
-        """As stated."""
-        return self._uncertainty_pct
-
-    @property
-    def device_ids(self) -> Sequence[str]:
-        """The component and its watts."""
-        what = "nameplate" if self._is_upper_bound else "TDP"
-        return (f"{self._component.value} at {self._watts:g} W ({what})",)
-
-    @property
-    def lag_s(self) -> float:
-        """Time is exact."""
-        return 0.0
 
     def read_uj(self) -> int:
         """Return watts x time in whole uJ."""

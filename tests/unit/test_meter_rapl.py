@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from carbonq.meters import rapl
-from carbonq.meters.protocol import Component, MeterKind, MeterLost
+from carbonq.meters.protocol import COUNTER_RESET, Component, MeterKind, MeterLost
 from carbonq.model import Quality
 
 RANGE_UJ = 262_143_328_850
@@ -42,6 +42,26 @@ def test_a_counter_that_wraps_goes_on(tmp_path: Path) -> None:
     assert cpu.read_uj() == 15
     (package / "energy_uj").write_text("6")
     assert cpu.read_uj() == 16
+
+
+def test_a_counter_that_fell_in_a_suspend_or_too_far_began_again(tmp_path: Path) -> None:
+    package = zone(tmp_path, "intel-rapl:0", "package-0", RANGE_UJ - 100_000_000_000)
+    awake_s, asleep_s = 0, 0
+    cpu = rapl.RaplMeter(Component.CPU, [package], lambda: (awake_s * 10**9, asleep_s * 10**9))
+
+    def show(uj: int) -> tuple[int, tuple[str, ...]]:
+        (package / "energy_uj").write_text(str(uj))
+        before = cpu.read_uj()
+        return before, tuple(cpu.marks())
+
+    awake_s = 99  # to wrap around it would have needed over 1,000 W
+    assert show(7) == (7, (COUNTER_RESET,))
+    assert show(RANGE_UJ - 5) == (RANGE_UJ - 5, ())
+    awake_s, asleep_s = 299, 3_600  # a wrap-around would be likely, but for the suspend
+    assert show(20) == (RANGE_UJ + 15, (COUNTER_RESET,))
+    assert show(RANGE_UJ - 5)[1] == ()
+    awake_s += 1
+    assert show(5) == (2 * RANGE_UJ, ())
 
 
 def test_part_of_the_sockets_is_no_meter(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_rated_watts_times_time_is_an_estimate_or_an_upper_bound() -> None:
     now[0] += 2_000_000_000
     assert (tdp.read_uj(), most.read_uj()) == (701_000_000, 2_000_000)
     assert (tdp.kind, tdp.quality, tdp.uncertainty_pct) == (MeterKind.TDP, Quality.ESTIMATED, 30.0)
-    assert (most.quality, most.uncertainty_pct) == (Quality.UPPER_BOUND, None)
+    assert (most.kind, most.quality, most.uncertainty_pct) == (MeterKind.NAMEPLATE, Quality.UPPER_BOUND, None)
     assert (tdp.device_ids, most.device_ids) == (("gpu at 350.5 W (TDP)",), ("gpu at 1 W (nameplate)",))
 
 

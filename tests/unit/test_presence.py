@@ -184,7 +184,8 @@ def test_an_external_meter_belongs_to_one_worker_a_mark_or_an_estimate_to_none()
     others = FakeMeter(Component.GPU, kind=MeterKind.NVML_COUNTER, device_ids=["GPU-b", MIG_SLICE])
     tdp = FakeMeter(Component.GPU, kind=MeterKind.TDP, device_ids=["GPU at 700 W"])
     assert len(devices.Devices().keep([wall(), slices, tdp], is_named=True)) == 3
-    assert len(devices.Devices().keep([others, tdp], is_named=True)) == 2
+    most = FakeMeter(Component.GPU, kind=MeterKind.NAMEPLATE, device_ids=["GPU at 700 W"])
+    assert len(devices.Devices().keep([others, tdp, most], is_named=True)) == 3
     with pytest.raises(ConfigError, match="pdu-3 outlet 7 is metered by another worker"):
         devices.Devices().keep([wall()], is_named=False)
 
