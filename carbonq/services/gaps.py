@@ -1,8 +1,9 @@
 """Book what a worker that fell silent may have used and nobody can know: an estimate, nobody's, said to be one.
 
 The estimate is the worker's mean power over its last hour, times the time from the end of what it last reported to the
-end of its heartbeat. If it comes back (it was frozen, or cut off) its own meters cover that time, because they are
-counters: the gap is then taken back by a revision with reason ``corrected``, outcome ``returned`` and energy 0.
+end of its heartbeat, or to the start of the worker that took its devices over. If it comes back (it was frozen, or cut
+off) its own meters cover that time, because they are counters: the gap is then taken back by a revision with reason
+``corrected``, outcome ``returned`` and energy 0.
 """
 
 from __future__ import annotations
@@ -84,7 +85,10 @@ def _booking(  # noqa: PLR0917 - one call
     heard = clock.at(silence.since)
     rows = gaps.last_rows(tx, silence.worker_id, since=window_of(clock.at(silence.since - POWER_OVER)))
     start_at = max((row["ended_at"] for row in rows), default=heard)
-    end_at = clock.at(silence.since + timedelta(seconds=alive_s))
+    ended = silence.since + timedelta(seconds=alive_s)
+    successor_at = gaps.successor_at(tx, silence)
+    # From then on the successor's meters count what the devices use.
+    end_at = clock.at(ended if successor_at is None else min(ended, successor_at))
     if region is None or start_at >= end_at:
         return None
     batch = EngineBatch(

@@ -50,6 +50,30 @@ def silent(tx: Tx, *, silent_s: float, back: timedelta, limit: int = 100) -> lis
     return [Silence(*row) for row in tx.execute(statement)]
 
 
+def successor_at(tx: Tx, silence: Silence) -> datetime | None:
+    """Return when (machine time) the first worker began that took the silent one's devices over; None: none did.
+
+    It is one of the same region and host; where both name GPUs, one that shares a GPU. What it has booked may begin
+    before it was entered.
+    """
+    mine = tx.execute(select(workers.c.host, workers.c.gpus).where(workers.c.worker_id == silence.worker_id)).one()
+    others = tx.execute(
+        select(workers.c.host, workers.c.gpus, workers.c.started_at)
+        .where(
+            workers.c.region == silence.region,
+            workers.c.worker_id != silence.worker_id,
+            workers.c.started_at > silence.since,
+        )
+        .order_by(workers.c.started_at)
+    )
+    for host, gpus, started_at in others:
+        is_same = bool(set(gpus) & set(mine.gpus)) if gpus and mine.gpus else host == mine.host
+        if is_same:
+            began: datetime = started_at
+            return began
+    return None
+
+
 def last_rows(tx: Tx, worker_id: str, *, since: datetime) -> list[Row]:
     """Return what was booked of a worker in windows from ``since`` (grid time) on, the latest end last."""
     mine = (engine_batches.c.window_at >= since, engine_batches.c.worker_id == worker_id)

@@ -98,6 +98,24 @@ def test_a_silent_worker_is_booked_once_as_an_estimate_of_its_mean_power(databas
     assert sum(Decimal(line["duration_s"]) for line in found) == 60
 
 
+@pytest.mark.parametrize(
+    ("host", "gpus", "seconds"),
+    [("h", [], 4), ("h", ["GPU-2"], 15), ("elsewhere", ["GPU-1"], 4), ("elsewhere", [], 15)],
+)
+def test_a_gap_ends_where_its_successor_begins(
+    sqlite_database: Database, host: str, gpus: list[str], seconds: int
+) -> None:
+    heard = enter(sqlite_database, silent=timedelta(minutes=10))
+    enter(sqlite_database, "wrk_2", silent=timedelta(seconds=1))
+    idle(sqlite_database, heard, seconds=600, gpu=2_000_000, cpu=0)
+    with sqlite_database.write() as tx:
+        tx.execute(update(workers).where(workers.c.worker_id == "wrk_1").values(gpus=["GPU-1"]))
+        later = {"started_at": heard + timedelta(seconds=4), "host": host, "gpus": gpus}
+        tx.execute(update(workers).where(workers.c.worker_id == "wrk_2").values(**later))
+    assert run(sqlite_database) == 1
+    assert sum(int(line["energy_uj"]) for line in booked(sqlite_database)) == seconds * 2_000_000
+
+
 def test_a_gap_is_cut_at_window_edges_and_its_pieces_sum_to_it(database: Database) -> None:
     heard = enter(database, silent=timedelta(minutes=40))
     idle(database, heard - timedelta(minutes=11), seconds=601, gpu=7, cpu=3)
