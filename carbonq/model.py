@@ -78,6 +78,14 @@ class RegionState(StrEnum):
     DRAINING = "draining"
 
 
+class HeldKind(StrEnum):
+    """What an operator can pause or drain."""
+
+    REGION = "region"
+    TENANT = "tenant"
+    MODEL = "model"
+
+
 class AttemptOutcome(StrEnum):
     """How an attempt ended."""
 
@@ -379,11 +387,28 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Renewal:
-    """What a lease renewal brings back. ``cancelled_jobs``: items of these jobs must not run any more."""
+    """What a lease renewal brings back. Items of ``cancelled_jobs`` must not run any more, of ``held_jobs`` not now."""
 
     lease_until: datetime
     is_paused: bool
     cancelled_jobs: frozenset[str]
+    held_jobs: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Hold:
+    """What an operator has said of a region, tenant or model that is not active. ``held_at`` is machine time.
+
+    A paused one runs nothing: what runs goes back at its next engine batch. A draining region ends what it runs and
+    takes nothing new; a draining tenant or model ends all that was accepted, and no new job is.
+    """
+
+    kind: HeldKind
+    name: str
+    state: RegionState
+    held_at: datetime
+    reason: str | None = None
+    held_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

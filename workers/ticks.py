@@ -11,7 +11,21 @@ from celery import Celery
 
 from carbonq import sourcing, telemetry, wiring
 from carbonq.errors import CarbonqError
-from carbonq.services import chunk, dispatch, expire, finish, gaps, learn, plan, reap, restate, retire, seal, settle
+from carbonq.services import (
+    chunk,
+    dispatch,
+    expire,
+    finish,
+    gaps,
+    hold,
+    learn,
+    plan,
+    reap,
+    restate,
+    retire,
+    seal,
+    settle,
+)
 from carbonq.services.rates import RateCache
 from carbonq.services.refresh import Refresher
 from carbonq.tickets import TICK_QUEUES, Tickets, tick_task
@@ -82,6 +96,10 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
             recorded_by=context.name,
         )
 
+    def run_expire() -> None:
+        expire.expire(db, clock)
+        hold.sweep(db, clock)
+
     def run_settle() -> None:
         patience_s = settle.seconds(settings.settle_within_days)
         settle.settle(db, clock.now(), settle_after_s=settings.settle_after_s, give_up_after_s=patience_s)
@@ -103,7 +121,7 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
             redispatch_after_s=settings.redispatch_after_s,
             worker_alive_s=settings.worker_alive_s,
         ),
-        "expire": lambda: expire.expire(db, clock),
+        "expire": run_expire,
         "finish": lambda: finish.finish_jobs(db, runtime.blobs, clock),
         "plan": run_plan,
         "reap": run_reap,

@@ -41,6 +41,7 @@ class Attempt:
         engine: Engine,
         job_ids: Sequence[str],
         cancelled: frozenset[str],
+        held: frozenset[str] = frozenset(),
         stop: threading.Event,
     ) -> None:
         self.site = site
@@ -48,6 +49,7 @@ class Attempt:
         self.model = model
         self.engine = engine
         self.cancelled_jobs = cancelled
+        self.held_jobs = held
         self.is_lost = False
         self.is_paused = False
         #: Held while energy moves into the ledger, so that no renewal reports what a commit has just booked.
@@ -82,8 +84,8 @@ class Attempt:
         return time.monotonic() - self._renewed > self.site.limits.lease_s
 
     def should_stop(self) -> bool:
-        """Tell the engine to stop in the middle: also when all jobs of the batch at hand were cancelled."""
-        return self.must_end or (bool(self._batch_jobs) and self._batch_jobs <= self.cancelled_jobs)
+        """Tell the engine to stop in the middle: also when all jobs of the batch at hand were cancelled or are held."""
+        return self.must_end or (bool(self._batch_jobs) and self._batch_jobs <= self.cancelled_jobs | self.held_jobs)
 
     def ended(self) -> None:
         """Note, under ``booking``, that a commit ended the lease: there is nothing to renew any more."""
@@ -209,3 +211,4 @@ class Attempt:
         self.renewed()
         self.is_paused = renewal.is_paused
         self.cancelled_jobs = self.cancelled_jobs | renewal.cancelled_jobs
+        self.held_jobs = renewal.held_jobs

@@ -57,6 +57,7 @@ class _Taken:
     claim: Claim
     items: Sequence[Item]
     infos: Mapping[str, JobInfo]
+    held: frozenset[str]
 
 
 def run_chunk(site: Site, chunk_id: str, stop: threading.Event) -> Result:
@@ -77,6 +78,7 @@ def run_chunk(site: Site, chunk_id: str, stop: threading.Event) -> Result:
         engine=site.engine_of(model.name),
         job_ids=sorted(taken.infos),
         cancelled=cancelled,
+        held=taken.held,
         stop=stop,
     )
     with attempt:
@@ -109,6 +111,7 @@ def _take(site: Site, chunk_id: str) -> _Taken | None:
         items = item_rows.of_chunk(tx, chunk_id)
         job_ids = sorted({item.job_id for item in items})
         infos = results.job_infos(tx, job_ids)
+        held = leases.held_jobs(tx, job_ids)
         jobs.mark_running(tx, job_ids, now)
         data = {"chunk_id": chunk_id, "region": claim.region, "attempt": claim.attempt, "items": len(items)}
         events.append_many(
@@ -118,7 +121,7 @@ def _take(site: Site, chunk_id: str) -> _Taken | None:
                 for job_id in job_ids
             ],
         )
-    return _Taken(claim, items, infos)
+    return _Taken(claim, items, infos, held)
 
 
 class _GiveUp(Exception):
@@ -148,6 +151,7 @@ class _Run:
         self._energy_uj = 0
         self._failures = 0
         self._left = 0  # items that failed in a way that another attempt may mend
+        self._held = 0  # items of jobs that are paused
 
     def run(self) -> Result:
         committer = Committer(self._attempt, self._taken.infos)
@@ -201,7 +205,7 @@ class _Run:
                 if self._attempt.must_end:
                     return self._ending()
                 self._site.gate.wait(MAX_GATE_S)
-                self._run_batch(self._without_cancelled(batch))
+                self._run_batch(self._wanted(batch))
                 if self._is_due():
                     self._submit(committer, None)
         except Stopped:
@@ -210,6 +214,8 @@ class _Run:
             return self._failing(str(error))
         if self._left:
             return self._failing(f"{self._left} items failed in the engine; they are tried again")
+        if self._held:
+            return Final("give_back", AttemptOutcome.YIELDED, is_counted=False)
         return Final("finish", AttemptOutcome.COMMITTED)
 
     def _ending(self) -> Final:
@@ -225,12 +231,14 @@ class _Run:
         attempt = self._taken.claim.attempt
         return retry.backoff_s(attempt, base=limits.backoff_base_s, cap=limits.backoff_cap_s, jitter=random.random())
 
-    def _without_cancelled(self, batch: Sequence[Item]) -> Sequence[Item]:
-        cancelled = self._attempt.cancelled_jobs
-        if not cancelled:
+    def _wanted(self, batch: Sequence[Item]) -> Sequence[Item]:
+        """Return what is still wanted now of an engine batch: cancelled items end, held ones go back."""
+        cancelled, held = self._attempt.cancelled_jobs, self._attempt.held_jobs - self._attempt.cancelled_jobs
+        if not cancelled and not held:
             return batch
         self._since.cancelled.extend(item for item in batch if item.job_id in cancelled)
-        return [item for item in batch if item.job_id not in cancelled]
+        self._held += sum(item.job_id in held for item in batch)
+        return [item for item in batch if item.job_id not in cancelled and item.job_id not in held]
 
     def _is_due(self) -> bool:
         limits = self._site.limits
@@ -272,9 +280,9 @@ class _Run:
         except Stopped:
             self._since.wasted.append(self._attempt.end("stopped"))
             # What stopped it may be over by now (a lease renewed late, a pause): only a cancel is for good.
-            if self._attempt.must_end or self._without_cancelled(batch):
+            if self._attempt.must_end or self._wanted(batch):
                 raise
-            # All of its jobs were cancelled: go on with the others.
+            # All of its jobs were cancelled or are held: go on with the others.
         except EngineError as error:
             self._failed(batch, error)
         else:

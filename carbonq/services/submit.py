@@ -22,7 +22,7 @@ from carbonq.errors import Conflict, Infeasible, InvalidRequest, StoreUnavailabl
 from carbonq.model import Job, JobState, Model, NewItem, NewJob, Region, Throughput
 from carbonq.plan import policy
 from carbonq.plan.treatment import TreatmentRules, treatment_of
-from carbonq.services import accepted
+from carbonq.services import accepted, hold
 from carbonq.store import events, items, jobs
 from carbonq.store.database import Database, Tx
 from carbonq.store.dialect import machine_now
@@ -82,8 +82,11 @@ def submit(
         fingerprint = _fingerprint(staged, request)
         with db.read() as tx:
             first = _first_of(tx, request, fingerprint)
+            refused = hold.refusal(tx, request.tenant, request.model)
         if first is not None:
             return first, False
+        if refused is not None:
+            raise refused
         now = clock.now()
         model = check_meaning(request, models, regions, now)
         found = read_input(staged, request, model, limits)

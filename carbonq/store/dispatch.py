@@ -11,6 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Text, bindparam, case, func, insert, or_, select, update
 
 from carbonq.model import ChunkState, Treatment
+from carbonq.store import holds
 from carbonq.store.database import Tx
 from carbonq.store.dialect import is_any_of, machine_now, skip_locked
 from carbonq.store.tables import chunks, placements
@@ -91,7 +92,7 @@ def _due(
     )
     statement = (
         select(*columns)
-        .where(chunks.c.state.in_(_OPEN), chunks.c.dispatched_at.is_(None), which)
+        .where(chunks.c.state.in_(_OPEN), chunks.c.dispatched_at.is_(None), which, holds.may_run())
         .where(or_(chunks.c.not_before.is_(None), chunks.c.not_before <= machine_now(tx)))
         .order_by(*first, _latest_start(), chunks.c.window_at, chunks.c.chunk_id)
         .limit(limit)
@@ -132,7 +133,7 @@ def is_anything_due(tx: Tx, now: datetime, *, redispatch_after_s: float) -> bool
     )
     statement = (
         select(chunks.c.chunk_id)
-        .where(chunks.c.state.in_(_OPEN), or_(resend, chunks.c.dispatched_at.is_(None) & ready))
+        .where(chunks.c.state.in_(_OPEN), or_(resend, chunks.c.dispatched_at.is_(None) & ready), holds.may_run())
         .limit(1)
     )
     return tx.execute(statement).first() is not None

@@ -12,6 +12,7 @@ from sqlalchemy.exc import IntegrityError
 
 from carbonq.errors import Conflict, InvalidRequest, NotFound
 from carbonq.model import Endpoint, Job, JobState, LatePolicy, Treatment
+from carbonq.store import holds
 from carbonq.store.database import Tx
 from carbonq.store.dialect import is_any_of
 from carbonq.store.tables import jobs
@@ -141,10 +142,10 @@ def newest_inputs(tx: Tx, limit: int) -> list[str]:
 
 
 def unchunked(tx: Tx) -> list[tuple[Job, datetime]]:
-    """Return open jobs that are not cut into chunks yet, oldest first, with the machine time they came."""
+    """Return open jobs to be cut into chunks, oldest first, with the machine time they came; none that is paused."""
     statement = (
         select(*_COLUMNS, jobs.c.machine_created_at)
-        .where(jobs.c.finished_at.is_(None), jobs.c.is_chunked.is_(False))
+        .where(jobs.c.finished_at.is_(None), jobs.c.is_chunked.is_(False), holds.job_may_run())
         .order_by(jobs.c.created_at, jobs.c.job_id)
     )
     found: list[tuple[Job, datetime]] = []

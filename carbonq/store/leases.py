@@ -16,10 +16,21 @@ from sqlalchemy import insert, select, update
 
 from carbonq import ids
 from carbonq.errors import LeaseLost
-from carbonq.model import AttemptOutcome, Chunk, ChunkState, Claim, Item, ItemState, NewChunk, RegionState, Renewal
+from carbonq.model import (
+    AttemptOutcome,
+    Chunk,
+    ChunkState,
+    Claim,
+    HeldKind,
+    Item,
+    ItemState,
+    NewChunk,
+    RegionState,
+    Renewal,
+)
 from carbonq.store import chunks as chunk_rows
+from carbonq.store import holds, regions
 from carbonq.store import items as item_rows
-from carbonq.store import regions
 from carbonq.store.database import Tx
 from carbonq.store.dialect import machine_now, skip_locked
 from carbonq.store.tables import attempts, chunks, items, jobs
@@ -50,14 +61,15 @@ class Expired:
 def claim(tx: Tx, chunk_id: str, *, worker_id: str, region: str, lease_s: float, now: datetime) -> Claim | None:
     """Take the right to run a dispatched chunk of ``region``; None if there is nothing (any more) to take.
 
-    A paused or draining region takes nothing: its ticket is withdrawn and the chunk goes back to the planner.
+    A paused or draining region takes nothing, nor does anybody what is paused: the ticket is withdrawn and the chunk
+    goes back to the planner.
     """
     # Locked by its key first: the dispatcher publishes before it commits, and on PostgreSQL an UPDATE that looks at
     # dispatched_at would not wait for that commit.
     found = tx.execute(select(chunks).where(chunks.c.chunk_id == chunk_id).with_for_update()).mappings().one_or_none()
     if found is None or found["state"] not in _OPEN or found["dispatched_at"] is None or found["region"] != region:
         return None
-    if regions.state_of(tx, region) is not RegionState.ACTIVE:
+    if regions.state_of(tx, region) is not RegionState.ACTIVE or not _may_run(tx, chunk_id):
         tx.execute(update(chunks).where(chunks.c.chunk_id == chunk_id).values(**_UNPLACED))
         return None
     machine = machine_now(tx)
@@ -103,6 +115,12 @@ def claim(tx: Tx, chunk_id: str, *, worker_id: str, region: str, lease_s: float,
     )
 
 
+def _may_run(tx: Tx, chunk_id: str) -> bool:
+    return (
+        tx.execute(select(chunks.c.chunk_id).where(chunks.c.chunk_id == chunk_id, holds.may_run())).first() is not None
+    )
+
+
 def fence(tx: Tx, chunk_id: str, token: int, *, lease_s: float) -> datetime:
     """Lock the chunk for this transaction and renew its lease; the first statement of every commit of a worker.
 
@@ -137,15 +155,22 @@ def renew(
     """
     lease_until = fence(tx, chunk_id, token, lease_s=lease_s)
     report(tx, chunk_id, token, pending)
-    region = tx.execute(select(chunks.c.region).where(chunks.c.chunk_id == chunk_id)).scalar_one()
+    region, may_run = tx.execute(select(chunks.c.region, holds.may_run()).where(chunks.c.chunk_id == chunk_id)).one()
     cancelled = tx.execute(
         select(jobs.c.job_id).where(jobs.c.job_id.in_(job_ids), jobs.c.is_cancel_requested.is_(True))
     ).scalars()
     return Renewal(
         lease_until=lease_until,
-        is_paused=regions.state_of(tx, region) is RegionState.PAUSED,
+        is_paused=not may_run or regions.state_of(tx, region) is RegionState.PAUSED,
         cancelled_jobs=frozenset(cancelled),
+        held_jobs=held_jobs(tx, job_ids),
     )
+
+
+def held_jobs(tx: Tx, job_ids: Sequence[str]) -> frozenset[str]:
+    """Return those of some jobs whose items must not run now: their tenant is paused."""
+    is_held = jobs.c.tenant.in_(holds.paused(HeldKind.TENANT))
+    return frozenset(tx.execute(select(jobs.c.job_id).where(jobs.c.job_id.in_(job_ids), is_held)).scalars())
 
 
 def report(tx: Tx, chunk_id: str, token: int, pending: Mapping[str, Any] | None) -> None:

@@ -21,6 +21,7 @@ REGION: Mapping[str, Sequence[str]] = {
     "events": ("INSERT",),
     "facts": ("SELECT", "INSERT"),
     "forecasts": ("SELECT",),
+    "holds": ("SELECT",),
     "installation": ("SELECT",),
     "items": ("SELECT", "UPDATE"),
     "jobs": ("SELECT", "UPDATE"),

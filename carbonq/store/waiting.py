@@ -11,6 +11,7 @@ import numpy.typing as npt
 from sqlalchemy import ColumnElement, Select, Text, cast, select
 
 from carbonq.model import ChunkState, Treatment
+from carbonq.store import holds
 from carbonq.store.bulk import epoch_s, raw_time
 from carbonq.store.database import Tx
 from carbonq.store.tables import chunks
@@ -97,9 +98,9 @@ def columns(
 
 
 def read(tx: Tx) -> Rows:
-    """Return them all, as rows for ``arrange``."""
+    """Return all that may run, as rows for ``arrange``."""
     statement = select(*columns(tx)).where(
-        chunks.c.state.in_((ChunkState.WAITING, ChunkState.PLACED)), chunks.c.dispatched_at.is_(None)
+        chunks.c.state.in_((ChunkState.WAITING, ChunkState.PLACED)), chunks.c.dispatched_at.is_(None), holds.may_run()
     )
     return fetch(tx, statement)
 

@@ -57,6 +57,7 @@ GRANT SELECT ON api_keys TO carbonq_api;
 -- The installation: the owner writes settings and regions, workers say that they live and how fast they are.
 GRANT SELECT ON installation TO carbonq_api, carbonq_control, carbonq_worker, carbonq_auditor;
 GRANT SELECT ON regions TO carbonq_api, carbonq_control, carbonq_worker, carbonq_auditor;
+GRANT SELECT ON holds TO carbonq_api, carbonq_control, carbonq_worker;
 GRANT SELECT ON workers TO carbonq_api, carbonq_control, carbonq_worker;
 GRANT INSERT ON workers TO carbonq_worker;
 GRANT UPDATE (last_seen_at, last_claimed_at, stopped_at) ON workers TO carbonq_worker;

@@ -290,6 +290,11 @@ ROWS: Mapping[str, Mapping[str, list[dict[str, Any]]]] = {
         ],
         "gaps": [{"worker_id": "worker_0", "silent_since": T0, "engine_batch_id": "eb_gap0", "booked_at": T0}],
     },
+    "0013": {
+        "holds": [
+            {"kind": "tenant", "name": "acme", "state": "paused", "held_at": T0, "reason": "unpaid", "held_by": "anna"}
+        ]
+    },
 }
 
 #: What was booked: an engine batch of five items.

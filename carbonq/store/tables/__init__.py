@@ -9,6 +9,7 @@ from __future__ import annotations
 from carbonq.store.tables.installation import (
     api_keys,
     clocks,
+    holds,
     installation,
     regions,
     schema_floor,
@@ -57,6 +58,7 @@ __all__ = [
     "facts",
     "forecasts",
     "gaps",
+    "holds",
     "installation",
     "items",
     "jobs",

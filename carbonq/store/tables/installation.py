@@ -91,6 +91,17 @@ workers = Table(
     Index("ix_workers_region_last_seen_at", "region", "last_seen_at"),
 )
 
+holds = Table(  # what an operator paused or drains; a region's state is also in its own row
+    "holds",
+    metadata,
+    Column("kind", Text, primary_key=True),  # region | tenant | model
+    Column("name", Text, primary_key=True),
+    Column("state", Text, nullable=False),  # paused | draining
+    Column("held_at", UtcDateTime, nullable=False),
+    Column("reason", Text),
+    Column("held_by", Text),
+)
+
 throughputs = Table(
     "throughputs",
     metadata,
