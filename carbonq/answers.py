@@ -28,15 +28,17 @@ def carbon(figures: ItemFigures, region: str, g_per_kwh: Decimal | None) -> dict
 
 
 def usage(result: EngineResult, endpoint: Endpoint) -> dict[str, Any]:
-    """Return OpenAI's ``usage`` of an answer, without carbon."""
+    """Return OpenAI's ``usage`` of an answer, without carbon; counts that are estimates say so."""
     total = result.prompt_tokens + result.completion_tokens
+    marked = {"is_estimated": True} if result.is_estimated else {}
     if endpoint is Endpoint.EMBEDDINGS:
-        return {"prompt_tokens": result.prompt_tokens, "total_tokens": total}
+        return {"prompt_tokens": result.prompt_tokens, "total_tokens": total, **marked}
     return {
         "prompt_tokens": result.prompt_tokens,
         "completion_tokens": result.completion_tokens,
         "total_tokens": total,
         "prompt_tokens_details": {"cached_tokens": result.cached_tokens},
+        **marked,
     }
 
 

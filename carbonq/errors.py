@@ -14,6 +14,7 @@
     │   └── SignalUnavailable
     ├── LeaseLost           drop everything: another worker owns the chunk
     └── EngineError         the engine failed; ``is_retryable`` says whether another try can help
+        └── EngineAway      no item is at fault: the engine's server is down, overloaded or refuses us
 
 ``api/problems.py`` turns these into HTTP answers and ``cli/main.py`` into exit codes; nothing else does.
 """
@@ -132,3 +133,12 @@ class EngineError(CarbonqError):
     def __init__(self, message: str, *, is_retryable: bool, code: str | None = None) -> None:
         super().__init__(message, code=code)
         self.is_retryable = is_retryable
+
+
+class EngineAway(EngineError):
+    """The engine cannot be used at all for now, whatever it is asked; no item is at fault."""
+
+    code = "engine_away"
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, is_retryable=True)

@@ -6,8 +6,9 @@ were taken on one core of an EPYC 3rd Gen server, at the 1.96 W that ``data/watt
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
@@ -72,6 +73,40 @@ _SENTENCE_TRANSFORMERS = Model(
     w_completion=0,
 )
 
+#: Starting values of models at a server: those of 8 billion parameters on one H100 (``estimate.token_energy``). A
+#: prompt token passes in parallel with others, a generated one alone; a cached one costs next to nothing.
+_OPENAI_CHAT = Model(
+    name="openai-http",
+    engine="openai_http",
+    endpoint=Endpoint.CHAT,
+    max_input_tokens=8_064,
+    chars_per_token=4.2,
+    tokens_per_s=500.0,
+    uj_per_token=80_000,
+    batch_tokens=65_536,
+    batch_items=64,
+    max_output_tokens=128,
+    w_prompt=1,
+    w_cached=0,
+    w_completion=6,
+)
+
+_OPENAI_EMBEDDINGS = replace(
+    _OPENAI_CHAT,
+    endpoint=Endpoint.EMBEDDINGS,
+    max_input_tokens=8_192,
+    tokens_per_s=5_000.0,
+    uj_per_token=1_100,
+    batch_tokens=131_072,
+    batch_items=256,
+    max_output_tokens=0,
+    w_cached=1,
+    w_completion=0,
+)
+
+#: Billions of parameters of a server's model that states none.
+_PARAMETERS_B = {Endpoint.CHAT: 8.0, Endpoint.EMBEDDINGS: 0.3}
+
 #: What every installation offers, by name.
 BUILTIN: Mapping[str, Model] = MappingProxyType({model.name: model for model in (WORDLLAMA_256, SMOLLM2_135M_INSTRUCT)})
 
@@ -84,17 +119,25 @@ def catalogue(extra: Mapping[str, Mapping[str, Any]]) -> dict[str, Model]:
     models = dict(BUILTIN)
     for name, values in extra.items():
         engine = values.get("engine")
-        if engine == "wordllama":
-            models[name] = _wordllama(name, values)
-        elif engine == "llama_cpp":
-            models[name] = _llama_cpp(name, values)
-        elif engine == "sentence_transformers":
-            models[name] = _sentence_transformers(name, values)
-        else:
-            raise ConfigError(
-                f"models.{name}.engine is {engine!r}; known engines: llama_cpp, sentence_transformers, wordllama"
-            )
+        describe = _DESCRIBE.get(str(engine))
+        if describe is None:
+            raise ConfigError(f"models.{name}.engine is {engine!r}; known engines: {', '.join(sorted(_DESCRIBE))}")
+        models[name] = _bounded(describe(name, values), values)
     return models
+
+
+def _bounded(model: Model, values: Mapping[str, Any]) -> Model:
+    """Add what may be said of any engine's model: how large its engine batches may be, and what is recorded of it."""
+    speculative = values.get("speculative")
+    return replace(
+        model,
+        batch_items=int(values.get("batch_items") or model.batch_items),
+        batch_tokens=int(values.get("batch_tokens") or model.batch_tokens),
+        precision=values.get("precision") or model.precision,
+        options=model.options
+        if speculative is None
+        else MappingProxyType({**model.options, "speculative": speculative}),
+    )
 
 
 def _weights(name: str, values: Mapping[str, Any], start: Model) -> dict[str, int]:
@@ -166,3 +209,49 @@ def _sentence_transformers(name: str, values: Mapping[str, Any]) -> Model:
             {"path": str(path), "shorter_dimensions": tuple(values.get("shorter_dimensions") or ())}
         ),
     )
+
+
+def _openai_http(name: str, values: Mapping[str, Any]) -> Model:
+    if values.get("base_url") is None:
+        raise ConfigError(f"models.{name}.base_url is missing; an openai_http model needs its server's address")
+    endpoint = Endpoint(values.get("endpoint") or Endpoint.CHAT)
+    start = _OPENAI_CHAT if endpoint is Endpoint.CHAT else _OPENAI_EMBEDDINGS
+    context = int(values.get("context_tokens") or 8192)
+    output = int(values.get("max_output_tokens", 128)) if endpoint is Endpoint.CHAT else 0
+    if output >= context:
+        raise ConfigError(f"models.{name}.max_output_tokens is {output}; it must be below context_tokens ({context})")
+    pid_file = values.get("pid_file")
+    return replace(
+        start,
+        name=name,
+        max_input_tokens=context - output,
+        max_output_tokens=output,
+        tier=int(values.get("tier", 1)),
+        tokens_per_s=float(values.get("tokens_per_s") or start.tokens_per_s),
+        **_weights(name, values, start),
+        options=MappingProxyType(
+            {
+                "base_url": str(values["base_url"]),
+                "served_model": values.get("served_model") or name,
+                "api_key": values.get("api_key"),
+                "concurrency": int(values.get("concurrency") or 8),
+                "connect_timeout_s": float(values.get("connect_timeout_s") or 5.0),
+                "read_timeout_s": float(values.get("read_timeout_s") or 120.0),
+                "retry_budget_s": float(60.0 if values.get("retry_budget_s") is None else values["retry_budget_s"]),
+                "is_streamed": bool(values.get("is_streamed")),
+                "pid_file": None if pid_file is None else Path(pid_file),
+                "context_tokens": context,
+                "parameters_b": float(values.get("parameters_b") or _PARAMETERS_B[endpoint]),
+            }
+        ),
+    )
+
+
+_DESCRIBE: Mapping[str, Callable[[str, Mapping[str, Any]], Model]] = MappingProxyType(
+    {
+        "llama_cpp": _llama_cpp,
+        "openai_http": _openai_http,
+        "sentence_transformers": _sentence_transformers,
+        "wordllama": _wordllama,
+    }
+)

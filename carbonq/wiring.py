@@ -235,10 +235,15 @@ def models_folder(settings: Settings) -> Path:
     return settings.data_dir / "models"
 
 
-def find_model(settings: Settings, model: Model) -> Path:
-    """Return the file or folder a model is loaded from. Raises ConfigError saying what is missing and how to get it."""
+def find_model(settings: Settings, model: Model) -> Path | str:
+    """Return the file or folder a model is loaded from, or its server's address.
+
+    Raises ConfigError saying what is missing and how to get it.
+    """
     from carbonq.engines import shelf
 
+    if model.engine == "openai_http":
+        return str(model.options["base_url"])
     return shelf.find(model, models_folder(settings))
 
 
@@ -269,6 +274,10 @@ def make_engine(model: Model, *, threads: int = 1, folder: Path | None = None) -
         from carbonq.engines.llama_cpp import LlamaCppEngine
 
         return LlamaCppEngine(model, threads=threads, folder=folder)
+    if model.engine == "openai_http":
+        from carbonq.engines.openai_http import OpenAIHttpEngine
+
+        return OpenAIHttpEngine(model)
     if model.engine == "sentence_transformers":
         from carbonq.engines.sentence_transformers import SentenceTransformersEngine
 

@@ -7,23 +7,75 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from carbonq.config.grid import HeaderSecret, OpenAddress
 from carbonq.config.strict import Strict
 
 
 class ModelSettings(Strict):
     """A model clients may ask for (``[models.NAME]``)."""
 
-    engine: Literal["wordllama", "llama_cpp", "sentence_transformers"] = Field(description="Which engine runs it.")
+    engine: Literal["wordllama", "llama_cpp", "openai_http", "sentence_transformers"] = Field(
+        description="Which engine runs it; openai_http: any OpenAI-compatible server (docs/engines.md)."
+    )
     path: Path | None = Field(
         None, description="llama_cpp: the GGUF file; sentence_transformers: the folder with modules.json."
     )
     context_tokens: int | None = Field(
         None,
         ge=16,
-        description="llama_cpp: context length in tokens, unset: 2048; sentence_transformers: longest text in tokens, "
-        "unset: 512; never more than the model's own limit.",
+        description="llama_cpp, openai_http: context length in tokens, unset: 2048 and 8192; sentence_transformers: "
+        "longest text in tokens, unset: 512; never more than the model's own limit.",
     )
-    max_output_tokens: int = Field(128, ge=1, description="llama_cpp: default and upper limit of max_tokens.")
+    max_output_tokens: int = Field(
+        128, ge=1, description="llama_cpp, openai_http: default and upper limit of max_tokens."
+    )
+    base_url: OpenAddress | None = Field(
+        None, description="openai_http: the server's address as OpenAI clients have it, with /v1."
+    )
+    endpoint: Literal["/v1/chat/completions", "/v1/embeddings"] = Field(
+        "/v1/chat/completions", description="openai_http: what the server is asked for."
+    )
+    served_model: str | None = Field(
+        None, min_length=1, description="openai_http: the model's name at the server; unset: NAME."
+    )
+    api_key: HeaderSecret | None = Field(None, description="openai_http: sent as `Authorization: Bearer`.")
+    concurrency: int = Field(
+        8, ge=1, le=1024, description="openai_http: requests of one engine batch that are out at once."
+    )
+    connect_timeout_s: float = Field(5.0, gt=0, le=600, description="openai_http: seconds to connect.")
+    read_timeout_s: float = Field(
+        120.0, gt=0, le=3600, description="openai_http: seconds of silence before a request counts as lost."
+    )
+    retry_budget_s: float = Field(
+        60.0, ge=0, le=3600, description="openai_http: seconds after a request's first try in which it is tried again."
+    )
+    is_streamed: bool = Field(
+        False, description="openai_http: ask for chat answers piece by piece, to measure the time to the first token."
+    )
+    pid_file: Path | None = Field(
+        None,
+        description="openai_http: a file with the process id of a server on this host; CPU seconds of it and its "
+        "children then count as the engine's.",
+    )
+    batch_items: int | None = Field(
+        None, ge=1, le=65_536, description="Most items of one engine batch; unset: the engine's."
+    )
+    batch_tokens: int | None = Field(
+        None, ge=1, description="Most tokens of one engine batch with padding, by estimate; unset: the engine's."
+    )
+    precision: str | None = Field(
+        None, min_length=1, max_length=40, description="Quantisation, such as q4_k_m or fp8; recorded with the work."
+    )
+    speculative: str | None = Field(
+        None, min_length=1, max_length=80, description="Speculative decoding, such as its draft model; recorded, too."
+    )
+    parameters_b: float | None = Field(
+        None,
+        gt=0,
+        le=10_000,
+        description="openai_http: billions of parameters that a token passes (of a mixture of experts the active "
+        "ones), for the first estimate of energy; unset: 8, embeddings 0.3.",
+    )
     dimensions: int | None = Field(
         None, ge=1, description="wordllama: length of the vectors, 64, 128 or 256; unset: 256."
     )

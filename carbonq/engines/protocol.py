@@ -22,6 +22,9 @@ class EngineResult:
     ``body_json`` is the serialised OpenAI response body *without* its ``usage`` member (bytes, so that a million
     vectors are encoded once); ``error_code`` and ``error_message`` are set instead when this item alone failed, with
     ``status_code`` 400 for the client's fault and 500 for ours. Tokens count what was really computed, failed or not.
+    ``is_retryable``: the item failed in a way that another attempt may mend. ``is_estimated``: the engine did not say
+    how many tokens there were, the counts are estimates. ``ttft_s`` is the time to the first token and ``decode_s``
+    that from the first token to the last, in machine seconds; None is unknown.
     """
 
     status_code: int
@@ -32,6 +35,10 @@ class EngineResult:
     error_code: str | None = None
     error_message: str | None = None
     error_param: str | None = None
+    is_retryable: bool = False
+    is_estimated: bool = False
+    ttft_s: float | None = None
+    decode_s: float | None = None
 
 
 #: Called by an engine between steps; True means stop now and raise ``Stopped``.
@@ -62,8 +69,8 @@ class Engine(Protocol):
     def run(self, requests: Sequence[EngineRequest], should_stop: ShouldStop) -> Sequence[EngineResult]:
         """Run one engine batch; one result per request, in order.
 
-        A bad item gets an error result and spoils nothing else. Raises EngineError when the whole call failed and
-        Stopped when ``should_stop`` said so.
+        A bad item gets an error result and spoils nothing else. Raises EngineError when the whole call failed,
+        EngineAway when the engine cannot be used at all for now, and Stopped when ``should_stop`` said so.
         """
         ...
 

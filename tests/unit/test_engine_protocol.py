@@ -15,6 +15,7 @@ from carbonq.engines.protocol import Engine, EngineRequest, Stopped
 from carbonq.model import Endpoint
 from carbonq.testing import FakeEngine
 from tests.conftest import require
+from tests.unit.model_server import ModelServer, Reply, chat_reply
 
 
 def _fake() -> Engine:
@@ -39,14 +40,31 @@ def _sentence_transformers() -> Engine:
     return wiring.make_engine(models.catalogue({"minilm": described})["minilm"])
 
 
+def _openai_http() -> Engine:
+    server = ModelServer()  # a daemon thread; it ends with the tests
+
+    def pages(_path: str, sent: dict[str, Any], _number: int) -> Reply:
+        return chat_reply() if sent.get("messages") else Reply(400, {"error": {"message": "no", "code": "x"}})
+
+    server.script = pages
+    described = {"engine": "openai_http", "base_url": f"{server.url}/v1"}
+    return wiring.make_engine(models.catalogue({"served": described})["served"])
+
+
 EMBEDDING = {"input": "hello"}
 CHAT = {"messages": [{"role": "user", "content": "hello"}], "max_tokens": 1}
 
 
 @pytest.fixture(
     scope="module",
-    params=[(_fake, EMBEDDING), (_wordllama, EMBEDDING), (_sentence_transformers, EMBEDDING), (_llama_cpp, CHAT)],
-    ids=["fake", "wordllama", "sentence_transformers", "llama_cpp"],
+    params=[
+        (_fake, EMBEDDING),
+        (_wordllama, EMBEDDING),
+        (_sentence_transformers, EMBEDDING),
+        (_llama_cpp, CHAT),
+        (_openai_http, CHAT),
+    ],
+    ids=["fake", "wordllama", "sentence_transformers", "llama_cpp", "openai_http"],
 )
 def given(request: pytest.FixtureRequest) -> Iterator[tuple[Engine, dict[str, Any]]]:
     make: Callable[[], Engine] = request.param[0]
@@ -95,6 +113,7 @@ def test_every_engine_of_the_catalogue_can_be_made() -> None:
         "w": {"engine": "wordllama"},
         "l": {"engine": "llama_cpp", "path": "x.gguf"},
         "s": {"engine": "sentence_transformers", "path": "x"},
+        "h": {"engine": "openai_http", "base_url": "http://h/v1"},
     }
     for model in models.catalogue(described).values():
         assert wiring.make_engine(model).name == model.engine

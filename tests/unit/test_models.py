@@ -41,10 +41,28 @@ def test_a_described_sentence_transformer_names_its_folder_and_the_lengths_it_ma
     assert (model.w_prompt, model.w_completion) == (1, 0)
 
 
+def test_a_server_s_model_is_named_there_and_its_limits_and_what_is_recorded_are_stated() -> None:
+    url = {"engine": "openai_http", "base_url": "http://h:8000/v1"}
+    plain = models.catalogue({"mine": url})["mine"]
+    assert (plain.endpoint, plain.options["served_model"], plain.options.get("speculative")) == (
+        Endpoint.CHAT,
+        "mine",
+        None,
+    )
+    assert plain.w_completion > plain.w_prompt > plain.w_cached == 0
+    stated = {"served_model": "o/m", "batch_items": 7, "batch_tokens": 99, "precision": "fp8", "speculative": "eagle3"}
+    made = models.catalogue({"mine": {**url, **stated, "endpoint": "/v1/embeddings"}})["mine"]
+    assert (made.batch_items, made.batch_tokens, made.precision) == (7, 99, "fp8")
+    assert (made.options["served_model"], made.options["speculative"]) == ("o/m", "eagle3")
+    assert (made.endpoint, made.max_output_tokens, made.w_completion) == (Endpoint.EMBEDDINGS, 0, 0)
+
+
 @pytest.mark.parametrize(
     ("values", "named"),
     [
         ({"engine": "vllm"}, "models.m.engine"),
+        ({"engine": "openai_http"}, "models.m.base_url is missing"),
+        ({"engine": "openai_http", "base_url": "http://h/v1", "context_tokens": 128}, "max_output_tokens is 128"),
         ({"engine": "wordllama", "dimensions": 100}, "models.m.dimensions"),
         ({"engine": "llama_cpp"}, "models.m.path"),
         ({"engine": "sentence_transformers"}, "models.m.path"),
