@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from carbonq.errors import InvalidRequest, Unavailable
-from carbonq.model import Model, Region, RegionState, Worker
+from carbonq.model import HeldKind, Hold, Model, Region, RegionState, Worker
 from carbonq.plan.policy import nearest_region
-from carbonq.store import regions
+from carbonq.store import holds, regions
 from carbonq.store.database import Database
 
 #: Weight of a new latency against the mean so far.
@@ -24,12 +24,25 @@ _EWMA = 0.2
 _LATENCY_KEPT_S = 60.0
 
 
+#: What a caller is told to wait while an operator holds its tenant or model, in seconds.
+_HELD_RETRY_S = 60.0
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The regions at one moment; ``Region.latency_ms`` is the stated one, ``is_healthy``: a live worker serves it."""
+    """The regions at one moment; ``Region.latency_ms`` is the stated one, ``is_healthy``: a live worker serves it.
+
+    ``holds`` by kind and name.
+    """
 
     regions: Mapping[str, Region] = field(default_factory=dict[str, Region])
     workers: Mapping[str, tuple[Worker, ...]] = field(default_factory=dict[str, tuple[Worker, ...]])
+    holds: Mapping[tuple[HeldKind, str], Hold] = field(default_factory=dict[tuple[HeldKind, str], Hold])
+
+    def hold_of(self, tenant: str, model: str) -> Hold | None:
+        """Return what holds the work of a tenant with a model, if anything does: what is paused first."""
+        found = [self.holds.get((HeldKind.TENANT, tenant)), self.holds.get((HeldKind.MODEL, model))]
+        return min((one for one in found if one is not None), key=lambda one: one.state.value != "paused", default=None)
 
 
 class Directory:
@@ -49,9 +62,11 @@ class Directory:
         with self._db.read() as tx:
             found = regions.load_all(tx, worker_alive_s=self._worker_alive_s)
             alive = regions.live_workers(tx, worker_alive_s=self._worker_alive_s)
+            held = holds.get_all(tx)
         self.snapshot = Snapshot(
             {region.name: region for region in found},
             {region.name: tuple(w for w in alive if w.region == region.name) for region in found},
+            {(one.kind, one.name): one for one in held},
         )
 
     def observe(self, region: str, latency_ms: float) -> None:
@@ -72,6 +87,17 @@ class Directory:
     def _measured(self, region: str) -> float | None:
         mean, at = self._latencies.get(region, (0.0, float("-inf")))
         return None if self._monotonic() - at > _LATENCY_KEPT_S else mean
+
+    def check_open(self, tenant: str, model: str) -> None:
+        """Raise Unavailable where a tenant or model is paused or draining: nothing new of it is answered."""
+        hold = self.snapshot.hold_of(tenant, model)
+        if hold is not None:
+            said = "" if hold.reason is None else f" ({hold.reason})"
+            raise Unavailable(
+                f"{hold.kind.value} {hold.name!r} is {hold.state.value}{said}",
+                code=f"{hold.kind.value}_{hold.state.value}",
+                retry_after_s=_HELD_RETRY_S,
+            )
 
     def nearest(self, model: Model, allowed: Collection[str] | None = None) -> Region:
         """Return the nearest healthy region that serves a model, among ``allowed`` (None: all).

@@ -66,7 +66,12 @@ async def submit_job(request: Request, api: ApiDep, caller: CallerDep) -> Respon
     headers = {"Location": f"/v1/jobs/{job.job_id}"}
     if not is_new:
         headers["Idempotency-Replayed"] = "true"
-    return _json(views.job_view(job), 202, headers)
+    return _json(_view(api, job), 202, headers)
+
+
+def _view(api: Api, job: Job) -> dict[str, Any]:
+    hold = None if job.is_final else api.directory.snapshot.hold_of(job.tenant, job.model)
+    return views.job_view(job) | {"held": views.held_view(hold)}
 
 
 def _new_job(request: Request, api: Api, caller: Caller, values: dict[str, Any]) -> NewJob:
@@ -149,7 +154,7 @@ def list_jobs(
     """List the caller's jobs, newest first."""
     with api.db.read() as tx:
         found = jobs.page(tx, caller.tenant, after, limit + 1, states=tuple(state or ()))
-    return views.page_view([views.job_view(job) for job in found[:limit]], has_more=len(found) > limit)
+    return views.page_view([_view(api, job) for job in found[:limit]], has_more=len(found) > limit)
 
 
 @router.get("/{job_id}")
@@ -159,8 +164,9 @@ def get_job(request: Request, job_id: str, api: ApiDep, caller: CallerDep) -> Re
         job = jobs.get(tx, job_id, caller.tenant)
         held = overview.job_chunks(tx, job_id)
         sums = api.sums.of(tx, job)
-    view = views.job_view(job) | {
-        "phase": views.phase(job, held),
+    view = _view(api, job)
+    view |= {
+        "phase": views.phase(job, held, view["held"]),
         "placement": views.placement_view(held),
         "carbon": views.carbon_view(sums),
     }
@@ -177,7 +183,7 @@ def get_job(request: Request, job_id: str, api: ApiDep, caller: CallerDep) -> Re
 @router.post("/{job_id}/cancel")
 def cancel_job(job_id: str, api: ApiDep, caller: CallerDep) -> dict[str, Any]:
     """Cancel what has not run; what runs stops at its next engine batch. A final job comes back unchanged."""
-    return views.job_view(cancel.cancel(api.db, job_id, caller.tenant, api.clock))
+    return _view(api, cancel.cancel(api.db, job_id, caller.tenant, api.clock))
 
 
 @router.get("/{job_id}/chunks")

@@ -49,6 +49,7 @@ async def _answer(request: Request, api: Api, caller: Caller, endpoint: Endpoint
     body.pop("stream_options", None)
     requested = body.get("model")
     model = find_model(api.models, requested, endpoint)
+    api.directory.check_open(caller.tenant, model.name)
     carbon = _carbon(body.pop("carbon", None), request.headers)
     allowed: Collection[str] | None = carbon["regions"]
     payload = {

@@ -9,7 +9,7 @@ from decimal import Decimal
 from typing import Any
 
 from carbonq.clock import Clock
-from carbonq.model import ChunkState, Job, JobState, Quality, RateStatus, Signal
+from carbonq.model import ChunkState, Hold, Job, JobState, Quality, RateStatus, RegionState, Signal
 from carbonq.ratebook import worst
 from carbonq.store.overview import JobChunk, PlacedChunk
 from carbonq.units import iso, plain
@@ -112,8 +112,21 @@ def carbon_view(sums: Mapping[str, Any] | None) -> dict[str, Any] | None:
     return {**sums, "status": status.value, "quality": None if quality is None else quality.value}
 
 
-def phase(job: Job, held: Sequence[JobChunk]) -> str:
-    """Say in a word or three what a job is waiting for."""
+def held_view(hold: Hold | None) -> dict[str, Any] | None:
+    """Return what an operator has paused or drains of a job's; null where nothing."""
+    if hold is None:
+        return None
+    return {
+        "kind": hold.kind.value,
+        "name": hold.name,
+        "state": hold.state.value,
+        "reason": hold.reason,
+        "since": iso(hold.held_at),
+    }
+
+
+def phase(job: Job, held: Sequence[JobChunk], hold: Mapping[str, Any] | None = None) -> str:
+    """Say in a word or three what a job is waiting for; ``hold`` is its ``held_view``."""
     if job.is_final or job.state is JobState.FINISHING:
         return job.state.value
     if job.is_cancel_requested:
@@ -121,6 +134,8 @@ def phase(job: Job, held: Sequence[JobChunk]) -> str:
     states = {one.chunk.state for one in held}
     if ChunkState.RUNNING in states:
         return "running"
+    if hold is not None and hold["state"] == RegionState.PAUSED.value:
+        return "paused"
     if not held or ChunkState.WAITING in states:
         return "being planned"
     return "planned"

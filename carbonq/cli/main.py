@@ -21,6 +21,7 @@ from carbonq.cli import (
     doctor,
     forecast,
     health,
+    holds,
     jobs,
     keys,
     ledger,
@@ -35,6 +36,7 @@ from carbonq.cli import (
     worker,
 )
 from carbonq.errors import CarbonqError, Infeasible, InvalidRequest
+from carbonq.model import HeldKind
 
 app = typer.Typer(
     name="carbonq",
@@ -74,8 +76,11 @@ app.add_typer(jobs.app, name="jobs")
 measured.add_to(plan.app)
 app.add_typer(plan.app, name="plan")
 app.add_typer(forecast.app, name="forecast")
+holds.add_to(regions.app, HeldKind.REGION)
 app.add_typer(regions.app, name="regions")
+holds.add_to(models.app, HeldKind.MODEL, known=holds.model_names)
 app.add_typer(models.app, name="models")
+app.add_typer(holds.tenants, name="tenants")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(keys.app, name="keys")
 app.add_typer(db.app, name="db")

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, delete, insert, or_, select, update
+from sqlalchemy import ColumnElement, Select, delete, func, insert, or_, select, update
 
 from carbonq.model import ChunkState, HeldKind, Hold, ItemState, RegionState
 from carbonq.store.database import Tx
 from carbonq.store.dialect import is_any_of, machine_now, skip_locked
-from carbonq.store.tables import chunks, holds, items, jobs
+from carbonq.store.tables import api_keys, chunks, holds, items, jobs
 
 _COLUMNS = tuple(holds.c[name] for name in Hold.__dataclass_fields__)
 _IDLE = (ChunkState.WAITING.value, ChunkState.PLACED.value)
@@ -114,3 +114,24 @@ def withdraw(tx: Tx) -> int:
             .values(state=ChunkState.WAITING.value, region=None, window_at=None, placement_id=None, dispatched_at=None)
         )
     return len(names)
+
+
+def tenants(tx: Tx) -> list[dict[str, Any]]:
+    """Return the tenants that have open jobs, a valid key or a hold: state, reason, open jobs and items, by name."""
+    ended = jobs.c.items_succeeded + jobs.c.items_failed + jobs.c.items_expired + jobs.c.items_cancelled
+    open_jobs = (
+        select(jobs.c.tenant, func.count(), func.sum(jobs.c.items_total - ended))
+        .where(jobs.c.finished_at.is_(None))
+        .group_by(jobs.c.tenant)
+    )
+    busy = {tenant: (int(count), int(left)) for tenant, count, left in tx.execute(open_jobs)}
+    held = {one.name: one for one in get_all(tx) if one.kind is HeldKind.TENANT}
+    keyed = set(tx.execute(select(api_keys.c.tenant).where(api_keys.c.revoked_at.is_(None)).distinct()).scalars())
+    rows: list[dict[str, Any]] = []
+    for name in sorted(keyed | set(busy) | set(held)):
+        hold = held.get(name)
+        count, left = busy.get(name, (0, 0))
+        state = RegionState.ACTIVE if hold is None else hold.state
+        reason = None if hold is None else hold.reason
+        rows.append({"tenant": name, "state": state.value, "open_jobs": count, "open_items": left, "reason": reason})
+    return rows
