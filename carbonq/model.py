@@ -161,7 +161,8 @@ class Model:
     """A model that clients may ask for.
 
     ``max_input_tokens`` is the limit on one item's input. ``tokens_per_s`` and ``uj_per_token`` are documented starting
-    values per slot, used until (model, hardware) has been measured. ``w_*`` are the token weights of shares.
+    values per slot, used until (model, hardware) has been measured. ``w_*`` are the token weights of shares, stated
+    unless ``weights_learned_at`` says when (machine time) they were learned.
     """
 
     name: str
@@ -178,6 +179,8 @@ class Model:
     w_prompt: int = 1
     w_cached: int = 1
     w_completion: int = 0
+    learns_weights: bool = False
+    weights_learned_at: datetime | None = None
     precision: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
 

@@ -140,8 +140,8 @@ def _bounded(model: Model, values: Mapping[str, Any]) -> Model:
     )
 
 
-def _weights(name: str, values: Mapping[str, Any], start: Model) -> dict[str, int]:
-    """Return a described model's token weights: those it states, else those its engine starts with.
+def _weights(name: str, values: Mapping[str, Any], start: Model) -> dict[str, Any]:
+    """Return a described model's token weights: those it states, else those its engine starts with; and if it learns.
 
     Raises ConfigError where nothing would weigh anything, or what a model generates would be free.
     """
@@ -151,7 +151,7 @@ def _weights(name: str, values: Mapping[str, Any], start: Model) -> dict[str, in
         raise ConfigError(f"models.{name}.w_completion is 0; generated tokens use most of the energy and must weigh")
     if not any(found.values()):
         raise ConfigError(f"models.{name}.w_prompt and the other weights are all 0; one of them must weigh something")
-    return found
+    return {**found, "learns_weights": values.get("token_weights") == "learned"}
 
 
 def _wordllama(name: str, values: Mapping[str, Any]) -> Model:

@@ -94,4 +94,9 @@ class ModelSettings(Strict):
     w_completion: int | None = Field(
         None, ge=0, le=1_000_000, description="Weight of a generated token; unset: the engine's."
     )
+    token_weights: Literal["stated", "learned"] = Field(
+        "stated",
+        description="stated: w_prompt, w_cached and w_completion; learned: from the energy of engine batches, of each "
+        "hardware by itself, the stated ones until that is identified.",
+    )
     tier: int = Field(1, ge=1, description="Size class; a downgrade goes to the next smaller tier.")

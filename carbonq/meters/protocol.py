@@ -49,6 +49,10 @@ SHARED_DEVICE = "shared_device"  # processes that are not ours used the device, 
 MARKS = frozenset({COUNTER_RESET, DEVICE_LOST, MERGED, MIG_SLICE, SAMPLING_GAP, SHARED_DEVICE})
 
 
+#: Stands, with the time, behind the devices of engine batches whose token weights were learned; not about the energy.
+WEIGHTS_LEARNED = "token weights learned"
+
+
 class MeterLost(Exception):
     """The meter can no longer be read (device lost, permission withdrawn)."""
 

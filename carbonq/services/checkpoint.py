@@ -11,15 +11,17 @@ from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from typing import Any, Literal
 
-from carbonq import answers, booking, ids, ledger
+from carbonq import answers, batching, booking, ids, ledger
 from carbonq.booking import Booking, EngineBatch, WorkItem
 from carbonq.engines.protocol import EngineResult
 from carbonq.errors import CarbonqError
 from carbonq.model import AttemptOutcome, Claim, Item, ItemState, Signal, WorkClass
 from carbonq.ratebook import Row
 from carbonq.services import burnt as burnt_rows
+from carbonq.services import weighing
 from carbonq.services.burnt import Burnt
 from carbonq.services.site import Site
+from carbonq.services.weighing import NO_SUMS, Sums, Weights
 from carbonq.store import events, jobs, leases, results, throughputs
 from carbonq.store import items as item_rows
 from carbonq.store import ledger as ledger_rows
@@ -85,6 +87,8 @@ class Checkpoint:
     burnt: list[Burnt] = field(default_factory=list[Burnt])
     tenants: dict[str, str] = field(default_factory=dict[str, str])
     learned: Learned | None = None
+    weighed: Sums = NO_SUMS
+    stated: Weights = (0, 0, 0)
     final: Final | None = None
 
     @property
@@ -106,7 +110,9 @@ class Writer:
         self._site = site
         self._claim = claim
         self._infos = infos
-        self._model = site.models[claim.chunk.model]
+        self._stated = site.models[claim.chunk.model]
+        self._model = site.weighed.of(self._stated)
+        self._sums: dict[str, Sums] = {}
         self._number = 0
 
     def write(
@@ -139,6 +145,10 @@ class Writer:
             made.burnt.append(one)
         made.ended = [(*key, item_ids) for key, item_ids in ended.items()]
         made.tenants = {key[0]: self._infos[key[0]].tenant for key in ended}
+        if learned is not None and self._sums:
+            made.stated = weighing.stated_of(self._stated)
+            for sums in self._sums.values():
+                made.weighed = made.weighed.plus(sums)
         self._store(made, lines)
         return made
 
@@ -167,6 +177,8 @@ class Writer:
     ) -> None:
         carbons: Iterable[dict[str, Any] | None] = [None] * len(one.items)
         if one.burnt is not None:
+            if self._model.learns_weights:
+                self._sums[one.burnt.engine_batch_id] = Sums.of(_counts(one.results), one.burnt)
             booked = self._book(one, one.burnt, overtaken)
             made.bookings.append(booked)
             made.burnt.append(one.burnt)
@@ -223,7 +235,7 @@ class Writer:
             worker_id=burnt.worker_id,
             work_class=WorkClass.FLEXIBLE,
             fact=site.fact,
-            info=burnt.info,
+            info=weighing.marked(burnt.info, self._model),
             parts=burnt.parts,
             items=work,
             model=self._model,
@@ -231,6 +243,7 @@ class Writer:
             engine_version=burnt.engine_version,
             software_version=burnt.software_version,
             clock=burnt.clock,
+            figures=batching.figures(one.results, self._model),
         )
         return ledger.book(
             batch,
@@ -258,6 +271,12 @@ class Writer:
         return None if rate is None else rate.g_per_kwh
 
 
+def _counts(results: Sequence[EngineResult]) -> tuple[int, int, int]:
+    """Return the tokens by what they cost: of the prompts, cached and not, and generated."""
+    cached = sum(one.cached_tokens for one in results)
+    return sum(one.prompt_tokens for one in results) - cached, cached, sum(one.completion_tokens for one in results)
+
+
 def apply(tx: Tx, made: Checkpoint, *, lease_s: float, pending: Mapping[str, Any] | None) -> bool:
     """Store a checkpoint behind its fence; True if the chunk ended or went back with it.
 
@@ -279,6 +298,7 @@ def apply(tx: Tx, made: Checkpoint, *, lease_s: float, pending: Mapping[str, Any
         one = made.learned
         is_whole = made.final is not None and made.final.action == "finish"
         throughputs.learn(tx, one.model, one.hardware, one.tokens, one.seconds, one.uj, is_whole=is_whole)
+        weighing.learn(tx, one.model, one.hardware, made.weighed, made.stated)
     events.append_many(tx, [_event(made, job_id, count) for job_id, count in counts.items()])
     leases.report(tx, made.chunk_id, made.token, pending)
     return made.final is not None and _end(tx, made, made.final)
@@ -327,6 +347,7 @@ def to_record(made: Checkpoint) -> dict[str, Any]:
         "burnt": burnt_rows.to_json(made.burnt),
         "tenants": made.tenants,
         "learned": None if made.learned is None else asdict(made.learned),
+        "weighed": [made.weighed.basis, made.weighed.values, made.stated],
         "final": None if made.final is None else asdict(made.final),
     }
 
@@ -336,6 +357,7 @@ def from_record(record: Mapping[str, Any]) -> Checkpoint:
     final: dict[str, Any] | None = record["final"]
     if final is not None:
         final["outcome"] = AttemptOutcome(final["outcome"])
+    basis, values, stated = record.get("weighed", (NO_SUMS.basis, NO_SUMS.values, (0, 0, 0)))
     return Checkpoint(
         chunk_id=record["chunk_id"],
         token=record["token"],
@@ -347,5 +369,7 @@ def from_record(record: Mapping[str, Any]) -> Checkpoint:
         burnt=burnt_rows.from_json(record["burnt"]),
         tenants=record["tenants"],
         learned=None if record["learned"] is None else Learned(**record["learned"]),
+        weighed=Sums(basis, tuple(values)),
+        stated=tuple(stated),
         final=None if final is None else Final(**final),
     )

@@ -18,7 +18,7 @@ from itertools import pairwise
 from carbonq import ledger, shares
 from carbonq.booking import Booking, EngineBatch, Fact
 from carbonq.clock import GridClock
-from carbonq.meters.protocol import MeteredPart, MeterInfo, MeterKind
+from carbonq.meters.protocol import WEIGHTS_LEARNED, MeteredPart, MeterInfo, MeterKind
 from carbonq.model import EntryKind, EntryReason, Quality, WorkClass
 from carbonq.ratebook import RateBook, Row
 from carbonq.services.settle import LOCK
@@ -120,7 +120,8 @@ def _info(rows: Sequence[Row]) -> MeterInfo:
         )
         for name in _UJ
     )
-    devices = () if last is None else tuple(last["device_ids"])
+    shown = [] if last is None else last["device_ids"]
+    devices = tuple(one for one in shown if not one.startswith(WEIGHTS_LEARNED))
     return MeterInfo(gpu, cpu, dram, Quality.ESTIMATED, UNCERTAINTY_PCT, devices)
 
 

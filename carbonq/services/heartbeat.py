@@ -10,7 +10,7 @@ from carbonq.booking import Booking, EngineBatch
 from carbonq.errors import StoreUnavailable
 from carbonq.meters.protocol import IdleWindow
 from carbonq.model import WorkClass
-from carbonq.services import commit, writebehind
+from carbonq.services import commit, weighing, writebehind
 from carbonq.services.site import Site
 from carbonq.store import regions
 from carbonq.store.dialect import machine_now
@@ -22,6 +22,7 @@ def beat(site: Site, *, host: str, pid: int) -> None:
     """Say that the worker lives; enters it when the database does not know it (yet). Raises StoreUnavailable."""
     with site.db.write() as tx:
         site.machine.sync(machine_now(tx))
+        site.weighed.hear(weighing.in_force(tx, site.models, site.region.hardware))
         if not regions.worker_seen(tx, site.worker_id):
             regions.register_worker(
                 tx,

@@ -15,10 +15,11 @@ from typing import Any
 
 from carbonq import answers, ids, ledger
 from carbonq.booking import Booking, EngineBatch, WorkItem
-from carbonq.engines.protocol import Engine, EngineRequest, EngineResult
+from carbonq.engines.protocol import Engine, EngineRequest, EngineResult, ShouldStop, Stopped
 from carbonq.errors import EngineError
 from carbonq.meters.protocol import MeteredPart, MeterInfo
 from carbonq.model import Endpoint, EntryKind, Model, Signal, WorkClass
+from carbonq.services import weighing
 from carbonq.services.site import Site
 
 logger = logging.getLogger(__name__)
@@ -27,21 +28,29 @@ logger = logging.getLogger(__name__)
 METER_WAIT_S = 0.005
 
 
-def answer(site: Site, payload: Mapping[str, Any], keep: Callable[[Booking], None]) -> dict[str, Any]:
-    """Answer a call; ``keep`` takes the booking. Never raises for what a client can send."""
+def answer(
+    site: Site,
+    payload: Mapping[str, Any],
+    keep: Callable[[Booking], None],
+    should_stop: ShouldStop = lambda: False,
+) -> dict[str, Any]:
+    """Answer a call; ``keep`` takes the booking. Never raises for what a client can send.
+
+    Where ``should_stop`` says that nobody waits any more, the engine stops and what it burnt is booked as wasted.
+    """
     model = site.models.get(payload["model"])
     if model is None or not site.region.serves(model.name):
         return _error(404, "model_not_found", f"region {site.region.name} does not serve {payload['model']}", "model")
     engine = site.engine_of(model.name)
     request = EngineRequest(payload["request_id"], payload["body"])
-    failure: EngineError | None = None
+    failure: EngineError | Stopped | None = None
     result: EngineResult | None = None
     with site.gate:
         handle = site.hub.start(model.tokens_per_s)
         began = time.perf_counter()
         try:
-            result = engine.run([request], lambda: False)[0]
-        except EngineError as error:
+            result = engine.run([request], should_stop)[0]
+        except (EngineError, Stopped) as error:
             failure = error
         finally:
             engine_s = time.perf_counter() - began
@@ -49,10 +58,13 @@ def answer(site: Site, payload: Mapping[str, Any], keep: Callable[[Booking], Non
     engine_batch_id = ids.new("eb")
 
     def batch(item: WorkItem | None) -> EngineBatch:
-        return _batch(site, model, engine, engine_batch_id, closing.so_far(), item)
+        return _batch(site, model, engine, engine_batch_id, closing.so_far(), item, _class(payload))
 
+    if isinstance(failure, Stopped):
+        closing.when_known(lambda: keep(_wasted(site, batch(None), payload, "cancelled")))
+        return _error(499, "caller_gone", "the caller has gone away", None)
     if failure is not None or result is None:
-        closing.when_known(lambda: keep(_wasted(site, batch(None), payload)))
+        closing.when_known(lambda: keep(_wasted(site, batch(None), payload, "failed")))
         logger.warning("engine failed on realtime call %s: %s", payload["request_id"], failure)
         reason = failure.message if failure is not None else "no result"
         return _error(500, failure.code if failure is not None else "engine_error", reason, None)
@@ -107,7 +119,7 @@ def _item(payload: Mapping[str, Any], result: EngineResult) -> WorkItem:
         item=None,
         chunk_id=None,
         attempt=None,
-        work_class=WorkClass.REALTIME,
+        work_class=_class(payload),
         requested_model=payload["requested_model"],
         outcome="succeeded" if result.error_code is None else "failed",
         prompt_tokens=result.prompt_tokens,
@@ -123,13 +135,15 @@ def _batch(  # noqa: PLR0917 - what one engine batch is made of, called in one p
     engine_batch_id: str,
     metered: tuple[tuple[MeteredPart, ...], MeterInfo],
     item: WorkItem | None,
+    work_class: WorkClass,
 ) -> EngineBatch:
+    model = site.weighed.of(model)
     return EngineBatch(
         engine_batch_id=engine_batch_id,
         worker_id=site.worker_id,
-        work_class=WorkClass.REALTIME,
+        work_class=work_class,
         fact=site.fact,
-        info=metered[1],
+        info=metered[1] if item is None else weighing.marked(metered[1], model),
         parts=metered[0],
         items=() if item is None else (item,),
         model=model,
@@ -140,12 +154,16 @@ def _batch(  # noqa: PLR0917 - what one engine batch is made of, called in one p
     )
 
 
-def _wasted(site: Site, batch: EngineBatch, payload: Mapping[str, Any]) -> Booking:
+def _class(payload: Mapping[str, Any]) -> WorkClass:
+    return WorkClass(payload.get("class") or WorkClass.REALTIME)
+
+
+def _wasted(site: Site, batch: EngineBatch, payload: Mapping[str, Any], outcome: str) -> Booking:
     return ledger.book_overhead(
         batch,
         site.rates(),
         EntryKind.WASTED,
-        outcome="failed",
+        outcome=outcome,
         recorded_at=site.machine.now(),
         recorded_by=site.worker_id,
         tenant=payload["tenant"],

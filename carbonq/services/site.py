@@ -70,6 +70,21 @@ class Gate:
             self._condition.wait_for(lambda: self._realtime == 0, timeout_s)
 
 
+class Weighed:
+    """Models whose token weights are learned, with those that are in force, as this process last heard."""
+
+    def __init__(self) -> None:
+        self._models: Mapping[str, Model] = {}
+
+    def hear(self, models: Mapping[str, Model]) -> None:
+        """Take what is in force."""
+        self._models = models
+
+    def of(self, model: Model) -> Model:
+        """Return the model as its entries are to be weighed."""
+        return self._models.get(model.name, model)
+
+
 def _expect_nothing(_baselines: Sequence[tuple[str, datetime]]) -> None:
     """Take no notice: for sites whose rates cover everything."""
 
@@ -100,6 +115,7 @@ class Site:
     limits: Limits = field(default_factory=Limits)
     machine: MachineTime = field(default_factory=MachineTime)
     gate: Gate = field(default_factory=Gate)
+    weighed: Weighed = field(default_factory=Weighed)
     settings_digest: str | None = None
     clock_offset_s: float | None = None
 

@@ -9,7 +9,10 @@ bounds.
 
 from __future__ import annotations
 
-from sqlalchemy import bindparam, select, text
+from collections.abc import Mapping
+from typing import Any
+
+from sqlalchemy import bindparam, select, text, update
 
 from carbonq.model import Throughput
 from carbonq.store.database import Tx
@@ -56,6 +59,19 @@ _LEARN = text(
       updated_at = excluded.updated_at
     """
 ).bindparams(bindparam("updated_at", type_=UtcDateTime()))
+
+
+def token_weights(tx: Tx, model: str, hardware: str) -> Mapping[str, Any] | None:
+    """Return what is known of a model's token weights; None: nothing."""
+    mine = (throughputs.c.model == model, throughputs.c.hardware == hardware)
+    found: Mapping[str, Any] | None = tx.execute(select(throughputs.c.token_weights).where(*mine)).scalar()
+    return found
+
+
+def save_token_weights(tx: Tx, model: str, hardware: str, values: Mapping[str, Any]) -> None:
+    """Keep what is known of a model's token weights; nothing where the model was never learned."""
+    mine = (throughputs.c.model == model, throughputs.c.hardware == hardware)
+    tx.execute(update(throughputs).where(*mine).values(token_weights=values))
 
 
 def get_all(tx: Tx) -> dict[tuple[str, str], Throughput]:

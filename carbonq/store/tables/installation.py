@@ -112,4 +112,5 @@ throughputs = Table(
     Column("samples", BigInteger, nullable=False),
     Column("updated_at", UtcDateTime, nullable=False),
     Column("overrun", Float),  # ratio of actual to foretold duration that 95 % of chunks stay below; NULL: not known
+    Column("token_weights", Json),  # sums of engine batches and the weights in force; NULL: the model learns none
 )
