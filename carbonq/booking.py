@@ -6,19 +6,33 @@ Energies are whole microjoules, rates gCO2e/kWh, grams decimals with 15 places.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from decimal import Decimal
+from typing import overload
 
+from carbonq.batching import NO_FIGURES
 from carbonq.clock import ClockKind
 from carbonq.meters.protocol import MeteredPart, MeterInfo
 from carbonq.methods import METHOD
 from carbonq.model import Model, Quality, RateStatus, Region, WorkClass
 from carbonq.ratebook import Row, digest
-from carbonq.units import iso, parse_iso, plain
+from carbonq.units import from_quanta, iso, parse_iso, plain
 
-__all__ = ["METHOD", "SCHEMA", "Booking", "EngineBatch", "Fact", "ItemFigures", "WorkItem", "dumps", "loads"]
+__all__ = [
+    "METHOD",
+    "SCHEMA",
+    "Block",
+    "Booking",
+    "EngineBatch",
+    "Entries",
+    "Fact",
+    "ItemFigures",
+    "WorkItem",
+    "dumps",
+    "loads",
+]
 
 #: Version of the entry's columns.
 SCHEMA = 1
@@ -88,7 +102,10 @@ class WorkItem:
 
 @dataclass(frozen=True, slots=True)
 class EngineBatch:
-    """One metered engine call, or a stretch of idle or wasted energy (``items`` empty, ``model`` may be None)."""
+    """One metered engine call, or a stretch of idle or wasted energy (``items`` empty, ``model`` may be None).
+
+    ``figures``: its fill and speed (``batching.figures``), kept with its first part.
+    """
 
     engine_batch_id: str
     worker_id: str
@@ -102,6 +119,7 @@ class EngineBatch:
     engine_version: str | None
     software_version: str
     clock: ClockKind
+    figures: Mapping[str, object] = field(default_factory=lambda: NO_FIGURES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +137,64 @@ class ItemFigures:
 
 
 @dataclass(frozen=True, slots=True)
+class Block:
+    """The entries of one part of an engine batch, by column: ``count`` of them.
+
+    ``shared`` has the columns in which all are alike, ``own`` one value for each, ``quanta`` gram columns as whole
+    1e-15 g. Each column of ``entries`` is in one of them.
+    """
+
+    count: int
+    shared: Mapping[str, object]
+    own: Mapping[str, Sequence[object]]
+    quanta: Mapping[str, Sequence[int | None]]
+
+    def row(self, position: int) -> Row:
+        """Return one entry's stored row."""
+        grams = {name: column[position] for name, column in self.quanta.items()}
+        return {
+            **self.shared,
+            **{name: column[position] for name, column in self.own.items()},
+            **{name: None if count is None else from_quanta(count) for name, count in grams.items()},
+        }
+
+
+class Entries(Sequence[Row]):
+    """The entries of an engine batch: rows to look at, kept by column (``blocks``) as they are stored."""
+
+    __slots__ = ("blocks",)
+    __hash__ = None  # pyright: ignore[reportAssignmentType]
+
+    def __init__(self, blocks: Sequence[Block]) -> None:
+        """Take the parts' entries, in order."""
+        self.blocks = blocks
+
+    def __len__(self) -> int:
+        return sum(block.count for block in self.blocks)
+
+    def __iter__(self) -> Iterator[Row]:
+        return (block.row(position) for block in self.blocks for position in range(block.count))
+
+    @overload
+    def __getitem__(self, index: int) -> Row: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Row]: ...
+    def __getitem__(self, index: int | slice) -> Row | list[Row]:
+        if isinstance(index, slice):
+            return list(self)[index]
+        if index < 0:
+            index += len(self)
+        for block in self.blocks:
+            if 0 <= index < block.count:
+                return block.row(index)
+            index -= block.count
+        raise IndexError("there is no such entry")
+
+    def __eq__(self, other: object) -> bool:
+        return list(self) == list(other) if isinstance(other, Sequence) else NotImplemented
+
+
+@dataclass(frozen=True, slots=True)
 class Booking:
     """Rows by table, ready to insert, and each item's figures in item order.
 
@@ -128,7 +204,7 @@ class Booking:
     facts: list[Row]
     rates: list[Row]
     engine_batches: list[Row]
-    entries: list[Row]
+    entries: Sequence[Row]
     awaited: list[Row]
     figures: list[ItemFigures]
 
@@ -151,7 +227,9 @@ def dumps(booking: Booking) -> bytes:
             return plain(value)
         raise TypeError(f"cannot spool {value!r}")
 
-    return json.dumps(asdict(booking), default=write, ensure_ascii=False, separators=(",", ":")).encode()
+    values = {name: list(getattr(booking, name)) for name in Booking.__dataclass_fields__}
+    values["figures"] = [asdict(one) for one in booking.figures]
+    return json.dumps(values, default=write, ensure_ascii=False, separators=(",", ":")).encode()
 
 
 def loads(data: bytes) -> Booking:

@@ -13,19 +13,23 @@ from operator import attrgetter
 from typing import Any
 
 from carbonq import shares
+from carbonq.batching import NO_FIGURES
 from carbonq.booking import (
     METHOD,
     SCHEMA,
+    Block,
     Booking,
     EngineBatch,
+    Entries,
     Fact,
     ItemFigures,
     WorkItem,
 )
 from carbonq.meters.protocol import MeteredPart
 from carbonq.model import EntryKind, EntryReason, Rate, RateStatus, Signal
-from carbonq.pricing import NO_BASELINE, Baseline, Pricer, embodied_ratio, ratio_of
+from carbonq.pricing import NO_BASELINE, Baseline, embodied_ratio, quanta_of, ratio_of, savings
 from carbonq.ratebook import OPEN_STATUSES, RateBook, Row, make_rate, rate_row, worst
+from carbonq.units import from_quanta
 
 __all__ = [
     "METHOD",
@@ -165,41 +169,36 @@ class _Booker:
     def run(self, items: Sequence[tuple[Any, ...]]) -> Booking:
         batch_rows: list[Row] = []
         awaited: list[Row] = []
-        parts: list[list[Row]] = []
+        blocks: list[Block] = []
+        columns: dict[str, tuple[Any, ...]] = dict(zip(_ITEM_COLUMNS, zip(*items, strict=True), strict=True))
         for number, part in enumerate(self._batch.parts, start=1):
             self._awaited = {}
             batch_rows.append(self._batch_row(number, part, len(items)))
-            parts.append(self._entries(number, part, items))
+            blocks.append(self._entries(number, part, columns))
             awaited += [
                 {"engine_batch_id": self._batch.engine_batch_id, "part": number}
                 | {"signal": signal.value, "zone": zone, "window_at": window_at}
                 for signal, zone, window_at in self._awaited
             ]
-        status = worst(self._moer_statuses)
         return Booking(
             facts=[fact.row() for fact in self._used_facts.values()],
             rates=[rate_row(rate) for rate in self._used_rates.values()],
             engine_batches=batch_rows,
-            entries=[entry for entries in parts for entry in entries],
+            entries=Entries(blocks),
             awaited=awaited,
-            figures=[self._figures(entries, status) for entries in zip(*parts, strict=True)],
+            figures=self._figures(blocks, len(items)),
         )
 
-    def _figures(self, entries: Sequence[Row], status: RateStatus) -> ItemFigures:
-        if len(entries) == 1:
-            (entry,) = entries
-            quality = self._batch.info.quality
-            return ItemFigures(entry["energy_uj"], entry["emission_g"], quality, status, (entry["entry_id"],))
-        energies = [entry["energy_uj"] for entry in entries]
-        emissions: list[Decimal | None] = [entry["emission_g"] for entry in entries]
-        known = [emission for emission in emissions if emission is not None]
-        return ItemFigures(
-            energy_uj=None if None in energies or not energies else sum(energies),
-            emission_g=sum(known[1:], known[0]) if known and None not in emissions else None,
-            quality=self._batch.info.quality,
-            status=status,
-            entry_ids=tuple(entry["entry_id"] for entry in entries),
+    def _figures(self, blocks: Sequence[Block], count: int) -> list[ItemFigures]:
+        quality, status = self._batch.info.quality, worst(self._moer_statuses)
+        energies, emissions = (
+            _sums([_values(block, name) for block in blocks], count) for name in ("energy_uj", "emission_g")
         )
+        ids = list(zip(*(_values(block, "entry_id") for block in blocks), strict=True)) or [()] * count
+        return [
+            ItemFigures(energy, None if grams is None else from_quanta(grams), quality, status, own)
+            for own, energy, grams in zip(ids, energies, emissions, strict=True)
+        ]
 
     def _find(self, signal: Signal, zone: str, window_at: datetime) -> tuple[Rate | None, RateStatus]:
         rate, status = self._rates.lookup(signal, zone, window_at)
@@ -263,9 +262,10 @@ class _Booker:
             "dram_meter": info.dram_meter.value,
             "quality": info.quality.value,
             "uncertainty_pct": info.uncertainty_pct,
+            **(batch.figures if number == 1 else NO_FIGURES),
         }
 
-    def _entries(self, number: int, part: MeteredPart, items: Sequence[tuple[Any, ...]]) -> list[Row]:
+    def _entries(self, number: int, part: MeteredPart, columns: Mapping[str, tuple[Any, ...]]) -> Block:
         batch = self._batch
         zone = self._rates.zone_of(batch.fact.region)
         moer, moer_status = self._find(Signal.MOER, zone, part.window_at)
@@ -273,7 +273,24 @@ class _Booker:
         self._await(moer_status, Signal.MOER, zone, part.window_at)
         self._await(aer_status, Signal.AER, zone, part.window_at)
         self._moer_statuses.append(moer_status)
-        template: Row = {
+        pairs = list(zip(columns["baseline_region"], columns["baseline_window_at"], strict=True))
+        distinct = {pair: self._baseline(*pair) for pair in dict.fromkeys(pairs)}
+        baselines = [distinct[pair] for pair in pairs]
+        split = [self._split(total) for total in (part.gpu_uj, part.cpu_uj, part.dram_uj)]
+        energies = _sums([column for column in split if None not in column], len(pairs))
+        own: dict[str, Sequence[Any]] = {
+            **columns,
+            "entry_id": [f"{batch.engine_batch_id}.{number}.{position}" for position in range(len(baselines))],
+            "share_num": self._numerators,
+            **dict(zip(("gpu_uj", "cpu_uj", "dram_uj"), split, strict=True)),
+            "energy_uj": energies,
+        }
+        for name in NO_BASELINE.columns:
+            own[name] = [baseline.columns[name] for baseline in baselines]
+        if number > 1:  # tokens are counted once, on part 1
+            own |= dict.fromkeys(("prompt_tokens", "cached_tokens", "completion_tokens"), [0] * len(baselines))
+        alike = {name for name, column in own.items() if column.count(column[0]) == len(column)}
+        shared: Row = {
             **self._constants,
             "revision": 1,
             "supersedes": None,
@@ -290,29 +307,36 @@ class _Booker:
             "aer_rate_id": aer and aer.rate_id,
             "aer_status": aer_status.value,
             **dict.fromkeys(("transfer_bytes", "transfer_kwh_per_gb", "transfer_g_per_kwh", "transfer_g", "cost")),
+            **{name: own[name][0] for name in alike},
         }
-        pricer = Pricer(
-            ratio_of(batch.fact.pue, moer),
-            ratio_of(batch.fact.pue, aer),
-            embodied_ratio(batch.fact, _duration(part), self._denominator),
-            moer_status,
+        return Block(
+            len(baselines),
+            shared,
+            {name: column for name, column in own.items() if name not in alike},
+            self._grams(part, energies, baselines, (moer, aer, moer_status)),
         )
-        split = zip(*(self._split(total) for total in (part.gpu_uj, part.cpu_uj, part.dram_uj)), strict=True)
-        prefix = f"{batch.engine_batch_id}.{number}."
-        entries: list[Row] = []
-        for position, (item, share_num, components) in enumerate(zip(items, self._numerators, split, strict=True)):
-            energy_uj = _sum(components)
-            baseline = self._baseline(item[-2], item[-1])
-            entry = {**template, **baseline.columns, **pricer.grams(energy_uj, share_num, baseline)}
-            entry.update(zip(_ITEM_COLUMNS, item, strict=True))
-            if number > 1:  # tokens are counted once, on part 1
-                entry["prompt_tokens"] = entry["cached_tokens"] = entry["completion_tokens"] = 0
-            entry["entry_id"] = f"{prefix}{position}"
-            entry["share_num"] = share_num
-            entry["gpu_uj"], entry["cpu_uj"], entry["dram_uj"] = components
-            entry["energy_uj"] = energy_uj
-            entries.append(entry)
-        return entries
+
+    def _grams(
+        self,
+        part: MeteredPart,
+        energies: Sequence[int | None],
+        baselines: Sequence[Baseline],
+        rates: tuple[Rate | None, Rate | None, RateStatus],
+    ) -> dict[str, list[int | None]]:
+        moer, aer, moer_status = rates
+        fact = self._batch.fact
+        emissions = quanta_of(energies, ratio_of(fact.pue, moer))
+        if len({id(one) for one in baselines}) == 1:
+            alternatives = quanta_of(energies, baselines[0].ratio)
+        else:
+            alternatives = [quanta_of([energy], one.ratio)[0] for energy, one in zip(energies, baselines, strict=True)]
+        return {
+            "emission_g": emissions,
+            "inventory_g": quanta_of(energies, ratio_of(fact.pue, aer)),
+            "embodied_g": quanta_of(self._numerators, embodied_ratio(fact, _duration(part), self._denominator)),
+            "baseline_g": alternatives,
+            "saved_g": savings(baselines, alternatives, emissions, moer_status),
+        }
 
     def _split(self, total_uj: int | None) -> Sequence[int | None]:
         return [None] * len(self._weights) if total_uj is None else shares.apportion(total_uj, self._weights)
@@ -322,6 +346,19 @@ def _sum(components: Sequence[int | None]) -> int | None:
     """Add what was metered; None when nothing was."""
     known = [component for component in components if component is not None]
     return sum(known) if known else None
+
+
+def _sums(columns: Sequence[Sequence[Any]], count: int) -> Sequence[Any]:
+    """Add columns item by item; all None where there is no column, or one has None."""
+    if not columns or any(None in column for column in columns):
+        return [None] * count
+    return columns[0] if len(columns) == 1 else list(map(sum, zip(*columns, strict=True)))
+
+
+def _values(block: Block, name: str) -> Sequence[Any]:
+    if name in block.shared:
+        return [block.shared[name]] * block.count
+    return block.quanta[name] if name in block.quanta else block.own[name]
 
 
 def _duration(part: MeteredPart) -> Decimal:

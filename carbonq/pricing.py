@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from fractions import Fraction
 
 from carbonq.booking import Fact
 from carbonq.methods import METHOD, may_compare
 from carbonq.model import Rate, RateStatus
 from carbonq.ratebook import Row
-from carbonq.units import UJ_PER_KWH, from_quanta, quanta
+from carbonq.units import QUANTA_PER_GRAM, UJ_PER_KWH
 
 #: A rate times a PUE as an exact fraction: grams for each microjoule. None where either is unknown.
 Ratio = tuple[int, int] | None
@@ -24,14 +26,6 @@ def ratio_of(pue: Decimal | None, rate: Rate | None) -> Ratio:
     return pue_num * rate_num, UJ_PER_KWH * pue_den * rate_den
 
 
-def _quanta(amount: int | None, ratio: Ratio) -> int | None:
-    return None if amount is None or ratio is None else quanta(amount * ratio[0], ratio[1])
-
-
-def _grams(count: int | None) -> Decimal | None:
-    return None if count is None else from_quanta(count)
-
-
 @dataclass(frozen=True, slots=True)
 class Baseline:
     """What all items of one baseline (region, window) share."""
@@ -44,36 +38,35 @@ class Baseline:
 NO_BASELINE = Baseline({"baseline_fact_id": None, "baseline_rate_id": None, "baseline_moer_status": None}, None, None)
 
 
-class Pricer:
-    """Turns an entry's energy and share into its gram columns; alike items are computed once."""
+def quanta_of(amounts: Sequence[int | None], ratio: Ratio) -> list[int | None]:
+    """Return ``units.quanta`` of each amount times a ratio; None where an amount or the ratio is unknown."""
+    if ratio is None:
+        return [None] * len(amounts)
+    # In lowest terms, so that the products stay small.
+    num, den = Fraction(ratio[0] * QUANTA_PER_GRAM, ratio[1]).as_integer_ratio()
+    found: list[int | None] = []
+    for amount in amounts:
+        if amount is None:
+            found.append(None)
+            continue
+        quotient, remainder = divmod(amount * num, den)
+        twice = 2 * remainder
+        found.append(quotient + 1 if twice > den or (twice == den and quotient & 1) else quotient)
+    return found
 
-    def __init__(self, impact: Ratio, inventory: Ratio, embodied: Ratio, moer_status: RateStatus) -> None:
-        self._ratios = (impact, inventory, embodied)
-        self._moer_status = moer_status
-        self._known: dict[tuple[int | None, int, int], Row] = {}
 
-    def grams(self, energy_uj: int | None, share_num: int, baseline: Baseline) -> Row:
-        """Return the gram columns of one entry; None where an input is unknown."""
-        key = (energy_uj, share_num, id(baseline))
-        if key not in self._known:
-            self._known[key] = self._grams(energy_uj, share_num, baseline)
-        return self._known[key]
-
-    def _grams(self, energy_uj: int | None, share_num: int, baseline: Baseline) -> Row:
-        impact, inventory, embodied = self._ratios
-        emission = _quanta(energy_uj, impact)
-        alternative = _quanta(energy_uj, baseline.ratio)
-        saved = None
-        is_alike = may_compare(METHOD, self._moer_status, baseline.status)
-        if emission is not None and alternative is not None and is_alike:
-            saved = alternative - emission
-        return {
-            "emission_g": _grams(emission),
-            "inventory_g": _grams(_quanta(energy_uj, inventory)),
-            "embodied_g": _grams(_quanta(share_num, embodied)),
-            "baseline_g": _grams(alternative),
-            "saved_g": _grams(saved),
-        }
+def savings(
+    baselines: Sequence[Baseline],
+    alternatives: Sequence[int | None],
+    emissions: Sequence[int | None],
+    moer_status: RateStatus,
+) -> list[int | None]:
+    """Return what each item saved in quanta; None where a figure is unknown or the two may not be compared."""
+    may = {id(one): may_compare(METHOD, moer_status, one.status) for one in baselines}
+    return [
+        None if alternative is None or emission is None or not may[id(baseline)] else alternative - emission
+        for baseline, alternative, emission in zip(baselines, alternatives, emissions, strict=True)
+    ]
 
 
 def embodied_ratio(fact: Fact, duration_s: Decimal, share_den: int) -> Ratio:

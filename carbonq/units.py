@@ -24,7 +24,7 @@ LEDGER_CONTEXT = Context(prec=34, rounding=ROUND_HALF_EVEN)
 
 #: Grams are rounded once, at the end, to this quantum.
 GRAM_QUANTUM = Decimal("1E-15")
-_QUANTA_PER_GRAM = 10**15
+QUANTA_PER_GRAM = 10**15
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -69,7 +69,7 @@ def quanta(numerator: int, denominator: int) -> int:
 
     Whole-number arithmetic, so that no intermediate result is ever rounded. ``denominator`` must be positive.
     """
-    quotient, remainder = divmod(numerator * _QUANTA_PER_GRAM, denominator)
+    quotient, remainder = divmod(numerator * QUANTA_PER_GRAM, denominator)
     twice = 2 * remainder
     return quotient + (twice > denominator or (twice == denominator and quotient & 1))
 
@@ -77,6 +77,12 @@ def quanta(numerator: int, denominator: int) -> int:
 def from_quanta(count: int) -> Decimal:
     """Return gram quanta as grams with 15 decimals."""
     return Decimal(count).scaleb(-15, LEDGER_CONTEXT)
+
+
+def grams_text(count: int) -> str:
+    """Write gram quanta as ``plain(from_quanta(count))`` would, several times faster."""
+    digits = "%016d" % count if count >= 0 else "%017d" % count  # noqa: UP031 - an f-string takes twice as long
+    return f"{digits[:-15]}.{digits[-15:]}"
 
 
 def grams(energy_uj: int, pue: Decimal, g_per_kwh: Decimal) -> Decimal:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from decimal import Decimal
@@ -172,8 +172,9 @@ def insert_columns(
     if tx.dialect.name == "postgresql":
         _insert_arrays(tx, table, values, quoted, ending)
         return
-    marks = ", ".join("?" * len(values))
-    rows = list(zip(*values.values(), strict=True))
+    empty = {name for name, column in values.items() if column.count(None) == len(column)}
+    marks = ", ".join("NULL" if name in empty else "?" for name in values)
+    rows = list(zip(*(column for name, column in values.items() if name not in empty), strict=True))
     if rows:
         tx.exec_driver_sql(f"INSERT INTO {table.name} ({quoted}) VALUES ({marks}){ending}", rows)
 
@@ -220,12 +221,24 @@ def array_text(column: Sequence[Any]) -> str:
     """Write whole numbers, decimals, texts and times as PostgreSQL reads an array: the driver takes far longer."""
     first = next((one for one in column if one is not None), None)
     if isinstance(first, str):
-        cells = ["NULL" if one is None else _quoted(one) for one in column]
-    elif isinstance(first, datetime):
-        cells = ["NULL" if one is None else f'"{one.isoformat()}"' for one in column]
-    else:
-        cells = ["NULL" if one is None else str(one) for one in column]
-    return "{" + ",".join(cells) + "}"
+        return _array_of_texts(column)
+    if isinstance(first, datetime):
+        written = {id(one): "NULL" if one is None else f'"{one.isoformat()}"' for one in _distinct(column)}
+        return "{" + ",".join([written[id(one)] for one in column]) + "}"
+    return "{" + ",".join(["NULL" if one is None else str(one) for one in column]) + "}"
+
+
+def _array_of_texts(column: Sequence[str | None]) -> str:
+    if None not in column:
+        joined = '","'.join(column)  # pyright: ignore[reportArgumentType, reportCallIssue] - none is None
+        if "\\" not in joined and joined.count('"') == 2 * len(column) - 2:  # nothing to escape in any
+            return f'{{"{joined}"}}'
+    return "{" + ",".join(["NULL" if one is None else _quoted(one) for one in column]) + "}"
+
+
+def _distinct(column: Sequence[Any]) -> Iterable[Any]:
+    """Return each object of a column once, by identity: many share one."""
+    return dict(zip(map(id, column), column, strict=True)).values()
 
 
 def _quoted(text_: str) -> str:

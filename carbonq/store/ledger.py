@@ -8,12 +8,13 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Table, select
 
-from carbonq.booking import Booking
+from carbonq.booking import Booking, Entries
 from carbonq.model import Rate, RateKind, Signal
 from carbonq.ratebook import Row
 from carbonq.store.database import Tx
 from carbonq.store.dialect import insert_columns, is_any_of, machine_now
 from carbonq.store.tables import engine_batches, entries, facts, rates, regions, unsettled
+from carbonq.units import grams_text
 
 
 def insert_booking(tx: Tx, booking: Booking) -> None:
@@ -40,7 +41,7 @@ def insert_bookings(tx: Tx, bookings: Sequence[Booking], *, recorded_at: datetim
     _insert(tx, facts, _once((row for booking in bookings for row in booking.facts), "fact_id"))
     _insert(tx, rates, _once((row for booking in bookings for row in booking.rates), "rate_id"))
     _insert(tx, engine_batches, [row for booking in bookings for row in booking.engine_batches])
-    _insert(tx, entries, [row for booking in bookings for row in booking.entries], stamp)
+    _insert_entries(tx, [booking.entries for booking in bookings], stamp)
     _insert(tx, unsettled, [row for booking in bookings for row in booking.awaited])
 
 
@@ -98,6 +99,28 @@ def _once(rows: Iterable[Row], key: str) -> list[Row]:
     return [row for _, row in sorted({row[key]: row for row in rows}.items())]
 
 
+def _insert_entries(tx: Tx, booked: Sequence[Sequence[Row]], stamp: Row) -> None:
+    """Insert bookings' entries by column, without a row for each; rows that came from a spool as rows."""
+    _insert(tx, entries, [row for some in booked if not isinstance(some, Entries) for row in some], stamp)
+    blocks = [block for some in booked if isinstance(some, Entries) for block in some.blocks if block.count]
+    if not blocks:
+        return
+    columns: dict[str, list[Any]] = {}
+    for name, column in entries.c.items():
+        process = column.type.dialect_impl(tx.dialect).bind_processor(tx.dialect)
+        written = columns[name] = list[Any]()
+        for block in blocks:
+            if name in block.quanta:
+                written += [None if count is None else grams_text(count) for count in block.quanta[name]]
+            elif name in stamp or name in block.shared:
+                value = stamp[name] if name in stamp else block.shared[name]
+                written += [value if process is None else process(value)] * block.count
+            else:
+                values = block.own[name]
+                written += values if process is None else _processed(values, process)
+    insert_columns(tx, entries, columns, skip_existing=True)
+
+
 def _insert(tx: Tx, table: Table, rows: Sequence[Row], stamp: Row | None = None) -> None:
     """Insert rows, leaving alone those whose primary key is there; columns of ``stamp`` are the same in all."""
     if not rows:
@@ -111,7 +134,7 @@ def _insert(tx: Tx, table: Table, rows: Sequence[Row], stamp: Row | None = None)
     insert_columns(tx, table, columns, skip_existing=True)
 
 
-def _processed(values: list[Any], process: Callable[[Any], Any]) -> list[Any]:
+def _processed(values: Sequence[Any], process: Callable[[Any], Any]) -> list[Any]:
     # By identity: equal decimals may be written differently (1.2 and 1.20), and lists cannot be hashed.
     keys = list(map(id, values))
     done = {key: process(value) for key, value in dict(zip(keys, values, strict=True)).items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -113,7 +114,7 @@ def test_bookings_that_cannot_be_stored_stop_no_others(bench: Bench) -> None:
     kept: list[Booking] = []
     for _ in range(2):
         realtime.answer(bench.site, payload(), kept.append)
-    kept[0].entries[0]["no_such_column"] = "x"
+    kept[0] = replace(kept[0], entries=[row | {"no_such_column": "x"} for row in kept[0].entries])
     spool = _Noted(bench.site.spool.root)
     behind = WriteBehind(bench.db, spool)
     behind.start()

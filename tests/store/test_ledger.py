@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 
@@ -142,7 +143,7 @@ def test_sums_are_exact_and_count_each_entry_once(database: Database) -> None:
     booked = [book(batch([item(n, tokens=(n * 7 + 1, 0, 0)) for n in range(60)], [part(cpu=10**9 + 7)])), overhead()]
     entry = booked[0].entries[0]
     extreme = {"emission_g": Decimal("-0.999999999999999"), "saved_g": Decimal("12345678901234.000000000000001")}
-    booked[0].entries[0] = entry | extreme
+    booked[0] = replace(booked[0], entries=[entry | extreme, *booked[0].entries[1:]])
     with database.write() as tx:
         ledger.insert_bookings(tx, booked)
     revise(database, booked[0].entries[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -160,7 +161,9 @@ def test_the_database_is_checked_against_its_seals_and_a_filed_head(database: Da
 
 def test_unsealed_lines_are_recomputed_too(database: Database) -> None:
     booked = book()
-    booked.entries[1]["emission_g"] += 1
+    rows = list(booked.entries)
+    rows[1]["emission_g"] += 1
+    booked = replace(booked, entries=rows)
     store(database, booked)
     bad = run("verify", "--db")
     assert bad.exit_code == 1

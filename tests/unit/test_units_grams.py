@@ -8,7 +8,7 @@ from fractions import Fraction
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carbonq.units import GRAM_QUANTUM, from_quanta, grams, plain, quanta
+from carbonq.units import GRAM_QUANTUM, from_quanta, grams, grams_text, plain, quanta
 
 WIDE = Context(prec=120, rounding=ROUND_HALF_EVEN)
 
@@ -42,3 +42,8 @@ def test_precision_that_34_digits_would_lose_is_kept() -> None:
     # 34 digits then 15 decimals would round this twice, to the other side.
     rate = Decimal("0.0000000000000018000000000000000000000000000000000000001")
     assert grams(10**12, Decimal(1), rate) == Decimal("0.000000000000001")
+
+
+@given(st.integers(min_value=-(10**33), max_value=10**33))
+def test_quanta_are_written_as_their_decimal_is(count: int) -> None:
+    assert grams_text(count) == plain(from_quanta(count))
