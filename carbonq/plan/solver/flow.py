@@ -2,9 +2,10 @@
 
 Wanted lanes alike in kind, first and last window are one *class*, so that the size of the network (``network.py``)
 follows the number of distinct classes and not of chunks. What is placed already forms *groups* by (class, cell), each
-with an arc straight to its cell at a discount, the margin for staying. If not everything can be in time, a first flow
-without any carbon finds the fewest late and of these plans the least lateness, and the second one the least carbon for
-that. Costs are whole numbers; ties go to the earlier window, the emptier cell, the nearer region.
+with an arc straight to its cell at a discount, the margin for staying. If all kinds rank the cells alike and nothing is
+placed, the smaller network of ``nested.py`` is solved. If not everything can be in time, a first flow without any
+carbon finds the fewest late and of these plans the least lateness, and the second one the least carbon for that. Costs
+are whole numbers; ties go to the earlier window, the emptier cell, the nearer region.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy as np
 
 from carbonq.plan.demand import BoolArray, FloatArray, IntArray
 from carbonq.plan.solver.contiguous import rows_of
+from carbonq.plan.solver.nested import Nested, ranking
 from carbonq.plan.solver.network import Arcs, Classes, Tree, arrivals, grow, most_units, price_of, reach, share
 
 logger = logging.getLogger(__name__)
@@ -87,20 +89,57 @@ def solve(wanted: Wanted, offer: Offer, margin: float) -> Solution:
     of, chosen = rows_of(kind, last, first)
     classes = Classes(kind[chosen], first[chosen], last[chosen], np.bincount(of, minlength=len(chosen)))
     current = _current(wanted.current[rows], classes, of, offer)
-    network = _Network(classes, np.arange(len(classes)), of, current, offer=offer, margin=margin)
-    if (classes.last < classes.first).any() or not network.run():
+    parent = np.arange(len(classes))
+    network = None if (classes.last < classes.first).any() else _solved(classes, parent, (of, current), offer, margin)
+    if network is None:
         parts, parent = _least_late(classes, offer)
         is_whole = np.bincount(parent, weights=parts.count, minlength=len(classes)) >= classes.count
         is_whole &= np.bincount(parent, minlength=len(classes)) == 1
         is_whole &= classes.last >= classes.first
         current = np.where(is_whole[of], current, -1)
-        network = _Network(parts, parent, of, current, offer=offer, margin=margin)
-        if len(parts) and not network.run():
-            return Solution(cell, stays, prices)
-        if not len(parts):
-            return Solution(cell, stays, prices)
-    cell[rows], stays[rows] = network.read(wanted.size[rows])
+        network = _solved(parts, parent, (of, current), offer, margin) if len(parts) else None
+    if network is None:
+        return Solution(cell, stays, prices)
+    if isinstance(network, _Network):
+        cell[rows], stays[rows] = network.kept_in()
+    part, went, count = network.lots()
+    cell[rows] = _hand_out((parent[part], went, count), classes.kind, of, (cell[rows], wanted.size[rows]), offer)
     return Solution(cell, stays, network.prices())
+
+
+def _solved(
+    classes: Classes, parent: IntArray, lanes: tuple[IntArray, IntArray], offer: Offer, margin: float
+) -> _Network | Nested | None:
+    """Return the solved network of classes (of lanes: parent, current); None where not everything can be in time."""
+    of, current = lanes
+    ranks = None if (current >= 0).any() else ranking(classes, offer)
+    network = _Network(classes, parent, of, current, offer=offer, margin=margin) if ranks is None else None
+    network = Nested(classes, offer, ranks) if network is None and ranks is not None else network
+    return network if network is not None and network.run() else None
+
+
+def _hand_out(
+    lots: tuple[IntArray, IntArray, IntArray],
+    kind: IntArray,
+    of: IntArray,
+    lanes: tuple[IntArray, FloatArray],
+    offer: Offer,
+) -> IntArray:
+    """Return the cells of lanes (cell, -1 without one yet; size), ``lots`` of (class, cell, count) given out.
+
+    ``kind`` is that of each class and ``of`` the class of each lane; of a class the larger lane gets the cheaper cell.
+    """
+    (lot_of, went, count), (cell, size) = lots, lanes
+    region, window = np.divmod(went, offer.slots.shape[1])
+    order = np.lexsort((region, window, offer.cost[kind[lot_of], region, window], lot_of))
+    got, got_of = np.repeat(went[order], count[order]), np.repeat(lot_of[order], count[order])
+    todo = np.flatnonzero(cell < 0)
+    todo = todo[np.lexsort((todo, -size[todo], of[todo]))]
+    rank = np.arange(len(todo)) - np.searchsorted(of[todo], of[todo])
+    todo = todo[rank < np.bincount(got_of, minlength=len(kind))[of[todo]]]
+    cell = cell.copy()
+    cell[todo] = got
+    return cell
 
 
 def _current(current: IntArray, classes: Classes, of: IntArray, offer: Offer) -> IntArray:
@@ -135,10 +174,8 @@ class _Network:
         classes, groups = self.classes, len(self.group_count)
         self.arcs = Arcs()
         self.tree = grow(self.arcs, classes, self.kinds, self.windows, first_class=groups, base=groups + len(classes))
-        # A single kind needs no nodes for cells.
-        self.is_direct = self.kinds == 1 and not groups
         self.cell_node = self.tree.end
-        self.sink = self.cell_node + (0 if self.is_direct else self.regions * self.windows)
+        self.sink = self.cell_node + self.regions * self.windows
         penalty = _CAP_PENALTY if self.offer.over_cap is not None else 0
         dearest = float(np.abs(self.offer.cost[self.offer.may]).max())
         self.unit = most_units(dearest, self.sink + 1, penalty, _MOST_UNITS)
@@ -176,12 +213,7 @@ class _Network:
             cost += np.where(offer.over_cap[kind, region, window], self.over_cap, 0)
         self.offer_leaf, self.offer_cell = kind * self.windows + window, region * self.windows + window
         free = slots[region, window]
-        first_half = (free + 1) // 2
         leaf = self.tree.leaf + self.offer_leaf
-        if self.is_direct:
-            self.offered = self.arcs.add(leaf, self.sink, first_half, cost)
-            self.more = self.arcs.add(leaf, self.sink, free - first_half, cost + _TIE_LOAD)
-            return
         # One more than there is: what limits is the cell, so that its price is all that a full one costs.
         self.offered = self.arcs.add(leaf, self.cell_node + self.offer_cell, free + 1, cost)
         region, window = np.nonzero(slots > 0)
@@ -189,8 +221,8 @@ class _Network:
         self.arcs.add(node, self.sink, (free + 1) // 2, 0)
         self.arcs.add(node, self.sink, free // 2, _TIE_LOAD)
 
-    def read(self, size: FloatArray) -> tuple[IntArray, BoolArray]:
-        """Return each lane's cell and whether it stays where it was."""
+    def kept_in(self) -> tuple[IntArray, BoolArray]:
+        """Return the cell of each lane that stays where it was (-1 for others), and which ones those are."""
         cell = np.full(len(self.of), -1, dtype=np.int64)
         stays = np.zeros(len(cell), dtype=np.bool_)
         if len(self.group_count):
@@ -200,36 +232,21 @@ class _Network:
             rank = np.arange(len(order)) - begin[self.group_of[order]]
             staying = order[rank < self.flows[self.kept][self.group_of[order]]]
             cell[staying], stays[staying] = self.current[staying], True
-        out = self.flows[self.offered] + (self.flows[self.more] if self.is_direct else 0)
-        of, went, count = share(arrivals(self.tree, self.flows), (self.offer_leaf, self.offer_cell, out))
-        of, kind = self.parent[of], self.classes.kind[of]
-        region, window = np.divmod(went, self.windows)
-        order = np.lexsort((region, window, self.offer.cost[kind, region, window], of))
-        got, got_of = np.repeat(went[order], count[order]), np.repeat(of[order], count[order])
-        todo = np.flatnonzero(~stays)
-        todo = todo[np.lexsort((todo, -size[todo], self.of[todo]))]
-        rank = np.arange(len(todo)) - np.searchsorted(self.of[todo], self.of[todo])
-        todo = todo[rank < np.bincount(got_of, minlength=int(self.of.max()) + 1)[self.of[todo]]]
-        cell[todo] = got
         return cell, stays
+
+    def lots(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Say how many of each class go to which cells: (class, cell, count)."""
+        return share(arrivals(self.tree, self.flows), (self.offer_leaf, self.offer_cell, self.flows[self.offered]))
 
     def prices(self) -> FloatArray:
         """Return what taking one more lane of each cell would cost all others together, in grams."""
         made = np.zeros((self.regions, self.windows))
-        if self.is_direct:
-            starts = np.append(np.unique(self.tree.leaf + self.offer_leaf), self.sink)
-        else:
-            starts = np.append(np.unique(self.cell_node + self.offer_cell), self.sink)
+        starts = np.append(np.unique(self.cell_node + self.offer_cell), self.sink)
         cost = np.full(len(starts), self.beyond)
         cost[-1] = 0
         far = self.arcs.distances(self.flows, starts, cost)
-        cells = self.offer_cell
-        region, window = np.divmod(cells, self.windows)
-        if self.is_direct:
-            worth = price_of(far[self.tree.leaf + self.offer_leaf], self.unit) - self.offer.cost[0, region, window]
-        else:
-            worth = price_of(far[self.cell_node + cells], self.unit)
-        made[region, window] = np.maximum(worth, 0.0)
+        region, window = np.divmod(self.offer_cell, self.windows)
+        made[region, window] = np.maximum(price_of(far[self.cell_node + self.offer_cell], self.unit), 0.0)
         return made
 
 
