@@ -14,7 +14,7 @@ from carbonq import verify
 from carbonq.cli.ledger import app
 from carbonq.clock import ClockKind, GridClock
 from carbonq.errors import ConfigError, InvalidRequest, NotFound
-from carbonq.store import clocks, schema
+from carbonq.store import clocks
 from carbonq.store.database import Database
 from carbonq.store.tables import entries
 from carbonq.units import WINDOW
@@ -23,14 +23,11 @@ from tests.unit.bookings import W0, batch, book, item, overhead
 
 
 @pytest.fixture
-def database(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def database(sqlite_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
     monkeypatch.setenv("CARBONQ_DATA_DIR", str(tmp_path))
     monkeypatch.chdir(tmp_path)
-    opened = Database(f"sqlite:///{tmp_path / 'carbonq.db'}")
-    schema.upgrade(opened)
-    configure(opened)
-    yield opened
-    opened.dispose()
+    configure(sqlite_database)
+    return sqlite_database
 
 
 def run(*arguments: str, stdin: str | None = None) -> Result:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from typer.testing import CliRunner
 
 from carbonq.cli.main import app
 from carbonq.clock import GridClock
-from carbonq.store import clocks, schema
+from carbonq.store import clocks
 from carbonq.store.database import Database
 from tests.services.booked import configure, lines, store
 from tests.services.test_restate import say
@@ -21,21 +20,18 @@ from tests.unit.bookings import W0, book, rate_book
 
 
 @pytest.fixture
-def filled(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database]:
+def filled(sqlite_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Database:
     """An installation with five entries and what the grid said of them."""
-    url = f"sqlite:///{tmp_path / 'carbonq.db'}"
-    monkeypatch.setenv("CARBONQ_DATABASE_URL", url)
+    database = sqlite_database
+    monkeypatch.setenv("CARBONQ_DATABASE_URL", f"sqlite:///{tmp_path / 'carbonq.db'}")
     monkeypatch.setenv("CARBONQ_DATA_DIR", str(tmp_path))
     monkeypatch.setenv("CARBONQ_SETTLE_WITHIN_DAYS", "3000")  # nothing is given up
-    database = Database(url)
-    schema.upgrade(database)
     with database.write() as tx:
         clocks.ensure(tx, GridClock.real())
     configure(database)
     store(database, book(rates=rate_book()))
     say(database, "Z-AWAY", W0, "200")
-    yield database
-    database.dispose()
+    return database
 
 
 def run(*arguments: str, code: int = 0) -> Any:

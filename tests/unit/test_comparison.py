@@ -20,14 +20,14 @@ def test_a_saving_is_of_sums_so_that_large_jobs_count_as_much_as_they_are() -> N
 def test_the_interval_covers_the_truth_about_as_often_as_it_says() -> None:
     draw = np.random.default_rng(3)
     covered = 0
-    for _ in range(40):
+    for _ in range(20):
         planned = arm(draw.lognormal(np.log(80), 0.5, 60).tolist())
         held_out = arm(draw.lognormal(np.log(100), 0.5, 40).tolist())
         made = compare(planned, held_out)
         assert made.low is not None and made.high is not None and made.saving is not None
         assert made.low < made.saving < made.high
         covered += made.low <= 0.2 <= made.high
-    assert 33 <= covered <= 40
+    assert 16 <= covered <= 20
     assert compare(planned, held_out) == compare(planned, held_out)
 
 

@@ -140,7 +140,7 @@ class Balance(LateBalance):
             assert self.booked[component] + held == self.counted(component)
 
 
-Balance.TestCase.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
-LateBalance.TestCase.settings = settings(max_examples=80, stateful_step_count=30, deadline=None)
+Balance.TestCase.settings = settings(max_examples=15, stateful_step_count=25, deadline=None)
+LateBalance.TestCase.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
 TestBalance = Balance.TestCase
 TestLateBalance = LateBalance.TestCase

@@ -93,7 +93,7 @@ def check(asked: Demand, made: Assignment, slots: np.ndarray) -> None:
         assert made.bound <= made.objective + 1e-9
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(SEEDS)
 def test_a_medium_plan_is_the_optimum_of_the_linear_programme(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -112,7 +112,7 @@ def test_a_medium_plan_is_the_optimum_of_the_linear_programme(seed: int) -> None
         assert made.gap < 1e-5
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(SEEDS)
 def test_a_slot_more_or_a_later_deadline_never_costs_more(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -131,7 +131,7 @@ def test_a_slot_more_or_a_later_deadline_never_costs_more(seed: int) -> None:
             assert worse[0] <= made.late + made.unplaced
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(SEEDS)
 def test_the_order_of_chunks_changes_nothing_but_ties(seed: int) -> None:
     rng = np.random.default_rng(seed)
@@ -145,7 +145,7 @@ def test_the_order_of_chunks_changes_nothing_but_ties(seed: int) -> None:
         assert made.objective == pytest.approx(other.objective, rel=1e-6)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(SEEDS)
 def test_what_is_late_is_so_by_the_fewest_windows(seed: int) -> None:
     """With one region, one kind and one deadline the least lateness is known: one window more for each round."""
@@ -246,7 +246,7 @@ def test_prices_of_energy_by_region_and_what_is_transferred_decide() -> None:
         assert made.region[0] == region
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=12, deadline=None)
 @given(SEEDS, st.integers(1, 12))
 def test_additions_leave_what_is_placed_unless_they_need_its_room(seed: int, count: int) -> None:
     rng = np.random.default_rng(seed)
