@@ -1,16 +1,18 @@
 """Place every waiting chunk, and move placed ones where that pays: read, plan, write.
 
 Runs on the slow control queue every few seconds and at once after chunks were made. It rests while nothing it depends
-on has changed. The solver runs outside any transaction; what was dispatched meanwhile is left alone.
+on has changed; few new chunks beside many are placed around these (``beside.py``). The solver runs outside
+any transaction; what was dispatched meanwhile is left alone.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -19,26 +21,24 @@ from carbonq import ids
 from carbonq.clock import Clock
 from carbonq.model import Model, Signal, Treatment
 from carbonq.plan import capacity, planner
-from carbonq.plan.demand import Assignment, Demand, Terms
+from carbonq.plan.demand import Assignment, Terms
 from carbonq.plan.outlook import Outlook
-from carbonq.plan.planner import Reason
-from carbonq.plan.treatment import home_of
-from carbonq.services import shadow
+from carbonq.plan.solver import incremental
+from carbonq.services import beside, chosen, shadow, trigger
+from carbonq.services.beside import Beside
+from carbonq.services.chosen import Chosen
 from carbonq.services.outlook import load_outlook
+from carbonq.services.trigger import Look
 from carbonq.services.work import Work, World
-from carbonq.store import placements, sources, throughputs, waiting
-from carbonq.store import regions as region_rows
+from carbonq.store import placements, waiting
 from carbonq.store.database import Database
-from carbonq.store.placements import NewPlan, Placed
-from carbonq.units import WINDOW_S, window_index, window_of
+from carbonq.store.placements import BESIDE, NewPlan, Placed
+from carbonq.units import WINDOW_S, window_index
 
 IntArray = npt.NDArray[np.int64]
 
 #: The shortest and longest horizon in windows: three hours, a week. Later deadlines are planned when they come nearer.
 MIN_HORIZON, MAX_HORIZON = 36, 2016
-
-#: ``reason`` of placements that run at once in the home region, because they are observed or held out.
-AT_ONCE = "at_once"
 
 #: Chunks placed in one transaction: SQLite's write lock must not be held for longer than others should wait.
 PAGE = 20_000
@@ -72,25 +72,16 @@ class PlanSummary:
 
 @dataclass(frozen=True, slots=True)
 class _State:
-    """What is read at the beginning."""
+    """What is read at the beginning. ``beside`` is what others hold where only few new chunks are looked at."""
 
     work: Work
-    inputs: Mapping[str, str]
-    last_inputs: Mapping[str, str]
-    signal: Signal
+    look: Look
     shadows: shadow.Shadows
+    beside: Beside | None = None
 
     @property
     def world(self) -> World:
         return self.work.world
-
-    @property
-    def trigger(self) -> str:
-        """Why there is something to do: what has changed since the last plan; empty if nothing has."""
-        found = [name for name, value in self.inputs.items() if self.last_inputs.get(name) != value]
-        if not self.work.waiting.is_placed.all():
-            found.insert(0, "new work")
-        return ", ".join(found)
 
 
 def plan_waiting(
@@ -111,10 +102,20 @@ def plan_waiting(
     what was learned is known. Raises StoreUnavailable.
     """
     started = time.monotonic()
-    state = _read(db, clock, models or {}, worker_alive_s)
+    state = _read(db, clock, models or {}, worker_alive_s, is_forced=is_forced)
+    if state is None:
+        return PlanSummary()
+    terms = partial(_terms, margin=margin, price_weight_g=price_weight_g)
+    if state.beside is not None:
+        result = _add(state, state.beside, partial(load_outlook, db, max_stale_s=max_stale_s), terms, started)
+        if result is not None:
+            return _write(db, state, result)
+        state = _read(db, clock, models or {}, worker_alive_s, is_forced=is_forced, is_whole=True)
+        if state is None:
+            return PlanSummary()
     work, world = state.work, state.world
-    trigger = state.trigger or ("asked for" if is_forced else "")
-    if not trigger or not (len(work.waiting) or state.shadows):
+    why = state.look.trigger or "asked for"
+    if not (len(work.waiting) or state.shadows):
         return PlanSummary()
     at_once = work.at_once()
     due, free = work.split(at_once)
@@ -122,96 +123,107 @@ def plan_waiting(
     if not active:
         return PlanSummary(chunks=len(free), unplaced=len(free))
     windows = _horizon(work, free, state.shadows)
-    outlook = load_outlook(db, active, world.now, windows, max_stale_s, signal=state.signal)
-    terms = Terms(margin=margin, price_per_kwh=_prices(world, windows), price_weight_g=price_weight_g)
-    homeward = _homeward(work, at_once, outlook)
+    outlook = load_outlook(db, active, world.now, windows, max_stale_s, signal=state.look.signal)
+    homeward = chosen.homeward(work, at_once, outlook)
     lanes = capacity.build(
         active,
         now=world.now,
         windows=windows,
         running_s=world.running_s(),
-        due_s=_due_s(work, at_once, homeward, due),
+        due_s=chosen.due_s(work, at_once, homeward, due),
     )
     demand = work.demand(free, windows)
-    made = planner.assign(demand, outlook, lanes, now=world.now, terms=terms)
-    chosen = _chosen(work, free, demand, made, outlook)
+    made = planner.assign(demand, outlook, lanes, now=world.now, terms=terms(world, windows))
+    changes = chosen.of(work, free, demand, made, outlook)
     shadows = shadow.plan_shadows(
-        state.shadows, work, outlook, terms, planned=(free, due, made), held_out=_held_out(work, at_once)
+        state.shadows,
+        work,
+        outlook,
+        terms(world, windows),
+        planned=(free, due, made),
+        held_out=chosen.held_out(work, at_once),
     )
-    result = _Result(made, chosen, homeward, shadows, outlook.is_down, trigger, time.monotonic() - started)
-    return _write(db, state, work, result)
+    result = _Result(made, changes, homeward, shadows, outlook.is_down, why, time.monotonic() - started)
+    return _write(db, state, result)
 
 
-@dataclass(frozen=True, slots=True)
-class _Chosen:
-    """The placements that change, how many of them leave another, and how many chunks are late."""
+def _add(
+    state: _State,
+    others: Beside,
+    outlook_of: Callable[..., Outlook],
+    terms: Callable[[World, int], Terms],
+    started: float,
+) -> _Result | None:
+    """Place few new chunks beside the others, which stay; None where only a plan of everything will do."""
+    work, world = state.work, state.world
+    at_once = work.at_once()
+    due, free = work.split(at_once)
+    active = world.active
+    if not active or work.waiting.is_placed[free].any() or len(work.treated(Treatment.OBSERVED)):
+        return None
+    windows = _horizon(work, free, state.shadows)
+    outlook = outlook_of(active, world.now, windows, signal=state.look.signal)
+    if outlook.is_down:
+        return None
+    homeward = chosen.homeward(work, at_once, outlook)
+    lanes = others.lanes(active, world.now, windows, world.running_s(), chosen.due_s(work, at_once, homeward, due))
+    demand = work.demand(free, windows)
+    nobody = work.demand(free[:0], windows)
+    addition = incremental.add(demand, nobody, outlook, lanes, now=world.now, terms=terms(world, windows))
+    if not addition.is_enough:
+        return None
+    changes = chosen.of(work, free, demand, addition.made, outlook)
+    took_s = time.monotonic() - started
+    return _Result(addition.made, changes, homeward, shadow.Planned(), False, BESIDE, took_s, beside=others.count)
 
-    placed: Placed
-    moved: int
-    late: int
+
+def _terms(world: World, windows: int, *, margin: float, price_weight_g: float) -> Terms:
+    return Terms(margin=margin, price_per_kwh=_prices(world, windows), price_weight_g=price_weight_g)
 
 
 @dataclass(frozen=True, slots=True)
 class _Result:
     made: Assignment
-    chosen: _Chosen
+    chosen: Chosen
     at_once: Placed
     shadows: shadow.Planned
     is_overlay: bool
     trigger: str
     duration_s: float
+    beside: int = 0
 
 
-def _read(db: Database, clock: Clock, models: Mapping[str, Model], worker_alive_s: float) -> _State:
+def _read(
+    db: Database,
+    clock: Clock,
+    models: Mapping[str, Model],
+    worker_alive_s: float,
+    *,
+    is_forced: bool,
+    is_whole: bool = False,
+) -> _State | None:
+    """Read what there is to plan: all, or few new chunks and what others hold; None where nothing has changed."""
     with db.read() as tx:
-        found = waiting.read(tx)
-        now = clock.now()
-        regions = region_rows.load_all(tx, worker_alive_s=worker_alive_s)
-        movable, beside = shadow.read(tx, now)
-        signal = sources.decision_signal(tx)
+        seen = trigger.look(tx, clock, worker_alive_s=worker_alive_s)
+        if not (seen.trigger or is_forced):
+            return None
+        others = None if is_whole or is_forced else beside.read(tx, seen, clock.factor)
+        found = waiting.read(tx) if others is None else waiting.read_pressing(tx, seen.now)
+        movable, running = shadow.read(tx, seen.now) if others is None else ([], ())
         is_any = bool(found or movable)
         world = World(
-            now=now,
+            now=seen.now,
             factor=clock.factor,
-            regions=regions,
+            regions=seen.regions,
             models=models,
-            learned=throughputs.get_all(tx) if is_any else {},
+            learned=seen.learned,
             busy=placements.busy(tx) if is_any else [],
             backoffs=placements.backoffs(tx) if is_any else {},
             caps=placements.caps(tx) if is_any else {},
         )
-        slots = (f"{one.name}={one.state.value[0]}{one.is_healthy:d}{one.least_slots(now, now)}" for one in regions)
-        inputs = {
-            "window": str(window_index(now)),
-            "forecast": f"{signal.value} {placements.newest_forecast_id(tx, signal)}",
-            "regions": ",".join(slots),
-            "drift": str(_drift(world)),
-        }
-        last = placements.last_inputs(tx) if is_any else None
     # Outside the transaction, which must not idle for seconds.
-    work, shadows = Work(waiting.arrange(found), world), shadow.Shadows(waiting.arrange(movable), beside)
-    return _State(work, inputs, _parse_inputs(last), signal, shadows)
-
-
-def _parse_inputs(text: str | None) -> dict[str, str]:
-    """Read what ``_write_inputs`` wrote; anything else counts as nothing known."""
-    parts = (part.partition(" ") for part in (text or "").split("; "))
-    return {name: value for name, _, value in parts if value}
-
-
-def _write_inputs(inputs: Mapping[str, str]) -> str:
-    return "; ".join(f"{name} {value}" for name, value in inputs.items())
-
-
-def _drift(world: World) -> int:
-    """Return in powers of two how many running chunks take longer than even their margin allows."""
-    count = 0
-    hardware = {region.name: region.hardware for region in world.regions}
-    for one in world.busy:
-        seen = world.learned.get((one.model, hardware.get(one.region, "")))
-        overrun = throughputs.FIRST_OVERRUN if seen is None or seen.overrun is None else seen.overrun
-        count += one.elapsed_s is not None and one.elapsed_s > one.est_duration_s * overrun + throughputs.FORGIVEN_S
-    return count.bit_length()
+    work, shadows = Work(waiting.arrange(found), world), shadow.Shadows(waiting.arrange(movable), running)
+    return _State(work, seen, shadows, others)
 
 
 def _horizon(work: Work, free: IntArray, shadows: shadow.Shadows) -> int:
@@ -232,92 +244,9 @@ def _prices(world: World, windows: int) -> npt.NDArray[np.float64] | None:
     return None if all(math.isnan(one) for one in prices) else np.repeat(np.array([prices]).T, windows, axis=1)
 
 
-def _homeward(work: Work, at_once: IntArray, outlook: Outlook) -> Placed:
-    """Return where chunks go that run at once: home, in the running window or the one they are released in."""
-    placed = Placed()
-    rates: dict[str, tuple[object, datetime | None]] = {}
-    found, world = work.waiting, work.world
-    for row in at_once.tolist():
-        if found.is_placed[row]:
-            continue
-        group = work.groups[work.group[row]]
-        region = home_of(group.home, group.allowed, group.model, world.regions)
-        if region is None or region not in outlook.regions:
-            continue
-        release_at = datetime.fromtimestamp(float(found.release_s[row]), UTC)
-        at = window_of(max(world.now, release_at))
-        if region not in rates:
-            position = outlook.regions.index(region)
-            rate = outlook.rate(position, 0)
-            rates[region] = (rate, None if rate is None else outlook.issued_at[position])
-        is_now = window_index(at) == outlook.first_window
-        rate, issued_at = rates[region] if is_now else (None, None)
-        placed.chunk_id.append(found.chunk_id[row])
-        placed.region.append(region)
-        placed.window_at.append(at)
-        placed.g_per_kwh.append(rate)  # pyright: ignore[reportArgumentType]
-        placed.issued_at.append(issued_at)
-        placed.reason.append(AT_ONCE)
-    return placed
-
-
-def _held_out(work: Work, at_once: IntArray) -> IntArray:
-    """Return those that run at once whatever is observed."""
-    return at_once[np.isin(at_once, work.treated(Treatment.HELD_OUT))]
-
-
-def _due_s(work: Work, at_once: IntArray, homeward: Placed, due: IntArray) -> dict[str, list[float]]:
-    """Return the grid seconds of what takes the next free slots: tickets, then what runs at once, then what is due."""
-    ahead = work.due_s(np.concatenate([at_once, due]))
-    duration = dict(zip(work.waiting.chunk_id, work.waiting.duration_s.tolist(), strict=True)) if homeward else {}
-    for chunk_id, region in zip(homeward.chunk_id, homeward.region, strict=True):
-        ahead.setdefault(region, []).append(duration[chunk_id] * work.world.factor)
-    return ahead
-
-
-def _chosen(work: Work, free: IntArray, demand: Demand, made: Assignment, outlook: Outlook) -> _Chosen:
-    """Return the placements that differ from where the chunks are, with the rate and reason of each."""
-    found = work.waiting
-    end_s = made.start_s + demand.duration_s
-    has_place = made.window >= 0
-    # To the microsecond: times are stored so.
-    is_late = has_place & (end_s - (found.deadline_s[free] - work.now_s) > 1e-5)
-    is_there = found.is_placed[free] & (demand.current[:, 1] >= 0)
-    is_there &= (demand.current[:, 0] == made.region) & (demand.current[:, 1] == made.window)
-    changed = np.flatnonzero(has_place & ~is_there)
-    starts = capacity.window_starts(work.world.now, outlook.windows)
-    first = np.searchsorted(starts, np.maximum(demand.release_s, 0.0) - 1e-6)
-    last = np.searchsorted(starts, demand.latest_s + 1e-6, side="right")
-    has_choice = last - first > 1
-    placed = Placed()
-    windows = [outlook.window_at(window) for window in range(outlook.windows)]
-    rates = {(row, window): outlook.rate(row, window) for row, window in _cells(made, changed)}
-    rows = free[changed].tolist()
-    columns = zip(rows, changed.tolist(), made.region[changed].tolist(), made.window[changed].tolist(), strict=True)
-    for row, position, region, window in columns:
-        rate = rates[region, window]
-        placed.chunk_id.append(found.chunk_id[row])
-        placed.region.append(outlook.regions[region])
-        placed.window_at.append(windows[window])
-        placed.g_per_kwh.append(rate)
-        placed.issued_at.append(None if rate is None else outlook.issued_at[region])
-        if is_late[position]:
-            reason = Reason.LATE
-        elif rate is None:
-            reason = Reason.OVERLAY
-        else:
-            reason = Reason.CARBON if has_choice[position] else Reason.DEADLINE
-        placed.reason.append(reason.value)
-    return _Chosen(placed, int(found.is_placed[free][changed].sum()), int(is_late.sum()))
-
-
-def _cells(made: Assignment, rows: IntArray) -> set[tuple[int, int]]:
-    return set(zip(made.region[rows].tolist(), made.window[rows].tolist(), strict=True))
-
-
-def _write(db: Database, state: _State, work: Work, result: _Result) -> PlanSummary:
-    plan_id, now = ids.new("pln"), state.world.now
-    made, chosen = result.made, result.chosen
+def _write(db: Database, state: _State, result: _Result) -> PlanSummary:
+    plan_id, now, work, signal = ids.new("pln"), state.world.now, state.work, state.look.signal
+    made, changes = result.made, result.chosen
     objective, bound, gap = (
         None if result.is_overlay or math.isnan(value) else value for value in (made.objective, made.bound, made.gap)
     )
@@ -325,15 +254,15 @@ def _write(db: Database, state: _State, work: Work, result: _Result) -> PlanSumm
         plan_id=plan_id,
         created_at=now,
         chunks=len(made.window),
-        moved=chosen.moved,
-        late=chosen.late,
+        moved=changes.moved,
+        late=changes.late,
         objective_g=objective,
         lower_bound_g=bound,
         is_overlay=result.is_overlay,
         duration_s=result.duration_s,
-        note=_note(result, state.signal),
-        inputs=_write_inputs(state.inputs),
-        signal=state.signal,
+        note=_note(result, signal),
+        inputs=state.look.to_keep(_left(work.waiting, result)),
+        signal=signal,
         trigger=result.trigger,
         gap=gap,
         unplaced=made.unplaced,
@@ -342,12 +271,12 @@ def _write(db: Database, state: _State, work: Work, result: _Result) -> PlanSumm
     with db.write() as tx:
         placements.add_plan(tx, plan)
         # First, for they run now.
-        placed = placements.place(tx, plan_id, result.at_once, created_at=now, signal=state.signal)
-        shadow.write(tx, plan_id, result.shadows, created_at=now, signal=state.signal)
-    for start in range(0, len(chosen.placed), PAGE):
-        page = chosen.placed.take(range(start, min(start + PAGE, len(chosen.placed))))
+        placed = placements.place(tx, plan_id, result.at_once, created_at=now, signal=signal)
+        shadow.write(tx, plan_id, result.shadows, created_at=now, signal=signal)
+    for start in range(0, len(changes.placed), PAGE):
+        page = changes.placed.take(range(start, min(start + PAGE, len(changes.placed))))
         with db.write() as tx:
-            placed += placements.place(tx, plan_id, page, created_at=now, signal=state.signal)
+            placed += placements.place(tx, plan_id, page, created_at=now, signal=signal)
     _set_latest(db, work)
     return PlanSummary(
         plan_id=plan_id,
@@ -365,6 +294,12 @@ def _write(db: Database, state: _State, work: Work, result: _Result) -> PlanSumm
         at_once=plan.at_once,
         shadows=len(result.shadows),
     )
+
+
+def _left(found: waiting.Waiting, result: _Result) -> set[str]:
+    """Return the chunks that had no place and have none now."""
+    had_none = {found.chunk_id[row] for row in np.flatnonzero(~found.is_placed).tolist()}
+    return had_none.difference(result.chosen.placed.chunk_id, result.at_once.chunk_id)
 
 
 def _set_latest(db: Database, work: Work) -> None:
@@ -392,6 +327,10 @@ def _note(result: _Result, signal: Signal) -> str | None:
         parts.append(f"{result.chosen.late} chunks cannot be finished by their deadline")
     if result.made.unplaced:
         parts.append(f"{result.made.unplaced} chunks have no region to run in")
+    if result.beside:
+        parts.append(
+            f"{len(result.made.window)} new chunks beside {result.beside} that stay; cost and bound: the new alone"
+        )
     if result.at_once:
         parts.append(f"{len(result.at_once)} chunks run at once at home: observed or held out")
     return "; ".join(parts) or None

@@ -13,6 +13,7 @@ from sqlalchemy import ColumnElement, case, exists, func, or_, select
 
 from carbonq.model import ChunkState, ItemState
 from carbonq.store.database import Tx
+from carbonq.store.placements import BESIDE
 from carbonq.store.tables import chunks, items, jobs, placements, plans
 
 #: Open chunks shown of one plan at most, nearest window first.
@@ -144,9 +145,12 @@ def _open_of(tenant: str) -> tuple[ColumnElement[bool], ...]:
 
 
 def latest_plan(tx: Tx) -> PlanRow | None:
-    """Return the newest plan; None before the first."""
+    """Return the newest plan of all that waited, not one that only put new chunks beside; None before the first."""
     columns = (plans.c[name] for name in PlanRow.__dataclass_fields__)
-    row = tx.execute(select(*columns).order_by(plans.c.recorded_at.desc(), plans.c.plan_id.desc()).limit(1)).first()
+    is_whole = plans.c.trigger.is_distinct_from(BESIDE)
+    row = tx.execute(
+        select(*columns).where(is_whole).order_by(plans.c.recorded_at.desc(), plans.c.plan_id.desc()).limit(1)
+    ).first()
     return None if row is None else PlanRow(*row)
 
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import insert, select
+from sqlalchemy import func, insert, select
 
 from carbonq import ids
 from carbonq.model import FINAL_JOB_STATES, ChunkState, Signal, Treatment
@@ -18,6 +18,10 @@ from carbonq.store.dialect import insert_columns, is_any_of, machine_now
 from carbonq.store.tables import attempts, chunks, forecasts, items, jobs, placements, plans
 
 _OPEN = (ChunkState.WAITING.value, ChunkState.PLACED.value)
+
+
+#: ``trigger`` of a plan that placed few new chunks beside the others, which it left where they were.
+BESIDE = "new work, beside"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,12 +95,13 @@ def newest_forecast_id(tx: Tx, signal: Signal) -> int | None:
     return tx.execute(statement.order_by(forecasts.c.forecast_id.desc()).limit(1)).scalar_one_or_none()
 
 
-def busy(tx: Tx) -> list[Busy]:
-    """Return the chunks that run, and those that have a ticket out."""
+def busy(tx: Tx, *, only_running: bool = False) -> list[Busy]:
+    """Return the chunks that run, and those that have a ticket out; ``only_running`` finds its rows by the index."""
     now = machine_now(tx)
     running = chunks.outerjoin(
         attempts, (attempts.c.chunk_id == chunks.c.chunk_id) & (attempts.c.token == chunks.c.token)
     )
+    is_running = chunks.c.state == ChunkState.RUNNING.value
     statement = (
         select(
             chunks.c.chunk_id,
@@ -110,7 +115,7 @@ def busy(tx: Tx) -> list[Busy]:
         .select_from(running)
         .where(
             chunks.c.state != ChunkState.DONE.value,
-            (chunks.c.state == ChunkState.RUNNING.value) | chunks.c.dispatched_at.is_not(None),
+            is_running if only_running else is_running | chunks.c.dispatched_at.is_not(None),
             chunks.c.region.is_not(None),
         )
     )
@@ -149,6 +154,11 @@ def caps(tx: Tx) -> dict[str, Decimal]:
             grams = job.max_carbon_g * tokens / max(job.est_tokens, 1)
             found[chunk_id] = min(grams, found.get(chunk_id, grams))
     return found
+
+
+def count_placed(tx: Tx) -> int:
+    """Count the chunks that have a place and do not run."""
+    return tx.execute(select(func.count()).where(chunks.c.state == ChunkState.PLACED.value)).scalar_one()
 
 
 def still_plannable(tx: Tx, chunk_ids: Sequence[str]) -> set[str]:

@@ -42,6 +42,11 @@ def movable(tx: Tx, now: datetime) -> waiting.Rows:
     return waiting.fetch(tx, statement)
 
 
+def is_any_movable(tx: Tx, now: datetime) -> bool:
+    """Say whether some shadow's window has not come yet."""
+    return tx.execute(select(shadows.c.chunk_id).where(shadows.c.window_at > now).limit(1)).first() is not None
+
+
 def running(tx: Tx, now: datetime) -> list[RunningShadow]:
     """Return the shadows that would run now."""
     statement = select(shadows.c.region, shadows.c.window_at, shadows.c.duration_s).where(

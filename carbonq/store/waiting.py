@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 import numpy as np
@@ -103,6 +104,23 @@ def read(tx: Tx) -> Rows:
         chunks.c.state.in_((ChunkState.WAITING, ChunkState.PLACED)), chunks.c.dispatched_at.is_(None), holds.may_run()
     )
     return fetch(tx, statement)
+
+
+def read_pressing(tx: Tx, now: datetime) -> Rows:
+    """Return those that have no place, or whose window has come at grid time ``now``, as rows for ``arrange``."""
+    has_come = (chunks.c.state == ChunkState.PLACED) & (chunks.c.window_at <= now)
+    statement = select(*columns(tx)).where(
+        (chunks.c.state == ChunkState.WAITING) | has_come, chunks.c.dispatched_at.is_(None), holds.may_run()
+    )
+    return fetch(tx, statement)
+
+
+def without_place(tx: Tx, *, limit: int) -> list[str]:
+    """Return the ids of at most ``limit`` chunks that may run and have no place."""
+    statement = select(chunks.c.chunk_id).where(
+        chunks.c.state == ChunkState.WAITING, chunks.c.dispatched_at.is_(None), holds.may_run()
+    )
+    return list(tx.execute(statement.limit(limit)).scalars())
 
 
 def fetch(tx: Tx, statement: Select[Any]) -> Rows:

@@ -16,8 +16,9 @@ from carbonq.clock import ClockKind
 from carbonq.errors import InvalidRequest
 from carbonq.model import ChunkState, Signal, Treatment
 from carbonq.services import measured
+from carbonq.services.chosen import AT_ONCE
 from carbonq.services.dispatch import dispatch
-from carbonq.services.plan import AT_ONCE, plan_waiting
+from carbonq.services.plan import plan_waiting
 from carbonq.services.refresh import refresh
 from carbonq.store import jobs as job_rows
 from carbonq.store import regions as region_rows
