@@ -265,7 +265,7 @@ def small_cases(draw: st.DrawFn) -> tuple[list[ChunkNeed], np.ndarray, np.ndarra
     return needs, rates.reshape(regions, windows).astype(float), slots.reshape(regions, windows)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(small_cases())
 def test_equals_brute_force(case: tuple[list[ChunkNeed], np.ndarray, np.ndarray]) -> None:
     needs, rates, slots = case
@@ -302,7 +302,7 @@ def feasible_cases(draw: st.DrawFn) -> tuple[list[ChunkNeed], list[list[int]], l
     return needs, slots, rates
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(feasible_cases())
 def test_invariant_5_a_feasible_deadline_is_met_whatever_the_forecast(
     case: tuple[list[ChunkNeed], list[list[int]], list[list[float]]],
@@ -366,7 +366,7 @@ def wild_cases(draw: st.DrawFn) -> tuple[list[ChunkNeed], list[list[int]], list[
     return needs, slots, rates, now
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(wild_cases())
 def test_invariant_9_slots_are_never_exceeded_and_the_bound_holds(
     case: tuple[list[ChunkNeed], list[list[int]], list[list[float]], datetime],
