@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from carbonq import answers, ids, ledger
+from carbonq import answers, batching, ids, ledger
 from carbonq.booking import Booking, EngineBatch, WorkItem
 from carbonq.engines.protocol import Engine, EngineRequest, EngineResult, ShouldStop, Stopped
 from carbonq.errors import EngineError
@@ -58,7 +58,8 @@ def answer(
     engine_batch_id = ids.new("eb")
 
     def batch(item: WorkItem | None) -> EngineBatch:
-        return _batch(site, model, engine, engine_batch_id, closing.so_far(), item, _class(payload))
+        made = _batch(site, model, engine, engine_batch_id, closing.so_far(), item, _class(payload))
+        return made if result is None else replace(made, figures=batching.figures([result], model))
 
     if isinstance(failure, Stopped):
         closing.when_known(lambda: keep(_wasted(site, batch(None), payload, "cancelled")))

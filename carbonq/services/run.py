@@ -20,7 +20,7 @@ import orjson
 from carbonq import batching, retry
 from carbonq.blobs import Ranges
 from carbonq.engines.protocol import EngineRequest, EngineResult, Stopped
-from carbonq.errors import EngineError, LeaseLost, NotFound, StoreUnavailable
+from carbonq.errors import EngineAway, EngineError, LeaseLost, NotFound, StoreUnavailable
 from carbonq.model import AttemptOutcome, Chunk, Claim, Item
 from carbonq.services import blob_place
 from carbonq.services.attempt import Attempt
@@ -125,7 +125,11 @@ def _take(site: Site, chunk_id: str) -> _Taken | None:
 
 
 class _GiveUp(Exception):
-    """The rest of the chunk goes back; counted, with a backoff."""
+    """The rest of the chunk goes back with a backoff; not counted as an attempt where no item is at fault."""
+
+    def __init__(self, reason: str, *, is_counted: bool = True) -> None:
+        super().__init__(reason)
+        self.is_counted = is_counted
 
 
 @dataclass(slots=True)
@@ -145,6 +149,11 @@ class _Run:
         self._site = attempt.site
         self._taken = taken
         self._lines = _Lines(self._site, taken)
+        chunk, longest_s = taken.claim.chunk, batching.longest_s(self._site.limits.lease_s)
+        self._cutter = batching.Cutter(taken.items, attempt.model, longest_s=longest_s)
+        is_foretold = chunk.est_tokens > 0 and chunk.est_duration_s > 0
+        foretold = chunk.est_tokens / chunk.est_duration_s if is_foretold else attempt.model.tokens_per_s
+        self._pace = batching.Pace(foretold)
         self._since = _Since()
         self._began = time.monotonic()
         self._tokens = 0
@@ -201,7 +210,7 @@ class _Run:
 
     def _loop(self, committer: Committer) -> Final:
         try:
-            for batch in batching.cut(self._taken.items, self._attempt.model):
+            while batch := self._cutter.take(self._pace.tokens_per_s):
                 if self._attempt.must_end:
                     return self._ending()
                 self._site.gate.wait(MAX_GATE_S)
@@ -211,7 +220,7 @@ class _Run:
         except Stopped:
             return self._ending()
         except _GiveUp as error:
-            return self._failing(str(error))
+            return self._failing(str(error), is_counted=error.is_counted)
         if self._left:
             return self._failing(f"{self._left} items failed in the engine; they are tried again")
         if self._held:
@@ -223,8 +232,9 @@ class _Run:
             raise LeaseLost(f"the lease of chunk {self._taken.claim.chunk.chunk_id} is lost")
         return Final("give_back", AttemptOutcome.YIELDED, is_counted=False)
 
-    def _failing(self, reason: str) -> Final:
-        return Final("give_back", AttemptOutcome.FAILED, backoff_s=self._backoff_s(), error=reason)
+    def _failing(self, reason: str, *, is_counted: bool = True) -> Final:
+        backoff_s = self._backoff_s() if is_counted else self._site.limits.backoff_cap_s
+        return Final("give_back", AttemptOutcome.FAILED, is_counted=is_counted, backoff_s=backoff_s, error=reason)
 
     def _backoff_s(self) -> float:
         limits = self._site.limits
@@ -275,6 +285,7 @@ class _Run:
             self._lose(batch, error)
             return
         self._attempt.begin(frozenset(item.job_id for item in batch))
+        began = time.monotonic()
         try:
             answers = self._attempt.engine.run(requests, self._attempt.should_stop)
         except Stopped:
@@ -283,11 +294,28 @@ class _Run:
             if self._attempt.must_end or self._wanted(batch):
                 raise
             # All of its jobs were cancelled or are held: go on with the others.
+        except EngineAway as error:
+            logger.warning("engine of %s is away: %s", self._attempt.model.name, error)
+            self._since.wasted.append(self._attempt.end("failed"))
+            raise _GiveUp(error.message, is_counted=False) from error
         except EngineError as error:
             self._failed(batch, error)
         else:
             self._failures = 0
-            self._keep(batch, answers, self._attempt.end("refused"))
+            self._pace.learn(sum(item.est_tokens for item in batch), time.monotonic() - began)
+            self._sort(batch, answers, self._attempt.end("refused"))
+
+    def _sort(self, batch: Sequence[Item], answers: Sequence[EngineResult], burnt: Burnt) -> None:
+        """Keep the answers, but leave the items that another attempt may mend; their energy is the others'."""
+        if self._taken.claim.attempt < self._site.limits.max_attempts:
+            again = [answer.is_retryable for answer in answers]
+            self._left += sum(again)
+            batch = [item for item, is_again in zip(batch, again, strict=True) if not is_again]
+            answers = [answer for answer, is_again in zip(answers, again, strict=True) if not is_again]
+        if batch:
+            self._keep(batch, answers, burnt)
+        else:
+            self._since.wasted.append(burnt)
 
     def _failed(self, batch: Sequence[Item], error: EngineError) -> None:
         self._failures += 1

@@ -353,7 +353,7 @@ def test_what_cannot_be_committed_is_spooled_and_replayed(sqlite_database: Datab
     away.is_away = False
     assert heartbeat.replay_spool(site) >= 1
     assert heartbeat.replay_spool(site) == 0
-    assert bench.states(job_id)["succeeded"] >= 4
+    assert bench.states(job_id)["succeeded"] >= 1
     assert bench.one(chunk_id).state in (ChunkState.WAITING, ChunkState.DONE)
     assert bench.energy_uj() == bench.meter.uj
     bench.dispatch(chunk_id)

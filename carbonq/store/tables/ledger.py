@@ -75,6 +75,14 @@ engine_batches = Table(  # one row for each part (window) of an engine batch, an
     Column("dram_meter", Text, nullable=False),
     Column("quality", Text, nullable=False),
     Column("uncertainty_pct", Float),
+    # Fill and speed, on the first part; NULL where an engine cannot tell, and for what ran before they were kept.
+    Column("capacity_items", Integer),
+    Column("tokens", BigInteger),  # computed: prompt without cached, and completion
+    Column("padded_tokens", BigInteger),  # the longest item's times the items
+    Column("estimated_items", Integer),  # whose tokens the engine did not say
+    Column("ttft_us", BigInteger),  # median time to the first token, microseconds
+    Column("output_token_us", BigInteger),  # mean time of a further token
+    Column("speculative", Text),  # decoding, as the settings describe it
     Index("ix_engine_batches_window_at", "window_at"),  # an entry's window is its part's: find it here, then by part
 )
 
