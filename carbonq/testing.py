@@ -377,6 +377,7 @@ class MemoryTickets:
     sent: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     nudges: list[str] = field(default_factory=list[str])
     realtime_calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
+    dropped: list[str] = field(default_factory=list[str])
 
     def flexible(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Record tickets of (region, chunk_id)."""
@@ -388,11 +389,17 @@ class MemoryTickets:
         self._check()
         self.nudges.append(tick)
 
-    def realtime(self, region: str, payload: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    def realtime(
+        self, region: str, payload: dict[str, Any], timeout_s: float, call_id: str | None = None
+    ) -> dict[str, Any]:
         """Record a realtime request and answer it with ``answer``."""
         self._check()
         self.realtime_calls.append((region, payload))
         return self.answer(region, payload)
+
+    def drop(self, call_id: str) -> None:
+        """Record that nobody waits for a call any more."""
+        self.dropped.append(call_id)
 
     def ping(self) -> None:
         """Raise BrokerUnavailable when down."""

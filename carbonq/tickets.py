@@ -149,13 +149,15 @@ class Tickets:
         except BrokerUnavailable as error:
             logger.debug("nudge %s not sent: %s", tick, error)
 
-    def realtime(self, region: str, payload: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Send one realtime call to a region's worker and wait for its answer.
+    def realtime(
+        self, region: str, payload: Mapping[str, Any], timeout_s: float, call_id: str | None = None
+    ) -> dict[str, Any]:
+        """Send one realtime call to a region's worker and wait for its answer; ``call_id`` is to ``drop`` it by.
 
         ``payload`` and the answer are those of ``services/realtime.py``. Raises BrokerUnavailable, and Unavailable
         (code ``realtime_timeout``) when no answer came within ``timeout_s``.
         """
-        task_id = uuid.uuid4().hex
+        task_id = call_id or uuid.uuid4().hex
         answer = self._replies.expect(task_id)
         try:
             with _broker_errors():
@@ -179,6 +181,15 @@ class Tickets:
             raise Unavailable(f"the worker of region {region} failed on the request", code="realtime_failed")
         result: dict[str, Any] = message["result"]
         return result
+
+    def drop(self, call_id: str) -> None:
+        """Give a realtime call up: nobody waits for it here any more, and its worker stops it. Never raises."""
+        self._replies.give_up(call_id)
+        try:
+            with _broker_errors():
+                self._app.control.revoke(call_id)
+        except BrokerUnavailable as error:
+            logger.debug("call %s not revoked: %s", call_id, error)
 
     def ping(self) -> None:
         """Raise BrokerUnavailable unless the broker answers now."""
@@ -236,6 +247,13 @@ class _Replies:
         """Stop waiting for an answer."""
         with self._lock:
             self._waiting.pop(task_id, None)
+
+    def give_up(self, task_id: str) -> None:
+        """End the wait for an answer."""
+        with self._lock:
+            future = self._waiting.pop(task_id, None)
+        if future is not None:
+            future.set_exception(Unavailable("the caller has gone away", code="caller_gone"))
 
     def close(self) -> None:
         """Stop the thread."""

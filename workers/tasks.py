@@ -7,6 +7,7 @@ import threading
 from typing import Any
 
 from celery import Celery
+from celery.worker import state as worker_state
 
 from carbonq import telemetry
 from carbonq.errors import BrokerUnavailable, StoreUnavailable
@@ -50,7 +51,8 @@ def register(app: Celery, site: Site, behind: WriteBehind, stop: threading.Event
             running.discard(chunk_id)
             slots.release()
 
-    @app.task(name=REALTIME, ignore_result=False, shared=False)
-    def answer(payload: dict[str, Any]) -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
+    @app.task(name=REALTIME, ignore_result=False, shared=False, bind=True)
+    def answer(task: Any, payload: dict[str, Any]) -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
+        call_id = task.request.id  # a call whose client went away is revoked, and stops where it is
         with telemetry.timed(telemetry.REALTIME_SECONDS, region):
-            return realtime.answer(site, payload, behind.put)
+            return realtime.answer(site, payload, behind.put, lambda: call_id in worker_state.revoked)

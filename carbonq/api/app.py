@@ -48,6 +48,7 @@ _ROUTERS = (
 #: How often the API's memory is renewed, in machine seconds.
 DIRECTORY_PERIOD_S = 1.0
 KEYS_PERIOD_S = 2.0
+RATES_PERIOD_S = 10.0
 SWEEP_PERIOD_S = 600.0
 
 #: Uploads that nobody has written to for this long were left by a killed process.
@@ -58,6 +59,7 @@ def refreshes(api: Api) -> list[Refresh]:
     """Return what an API must call now and then."""
     return [
         Refresh("API keys", KEYS_PERIOD_S, api.keyring.refresh),
+        Refresh("rates", RATES_PERIOD_S, lambda: api.rates.refresh(api.db, api.clock.now())),
         Refresh("regions", DIRECTORY_PERIOD_S, api.directory.refresh),
         Refresh("uploads", SWEEP_PERIOD_S, lambda: api.blobs.sweep(_ABANDONED_S)),
     ]

@@ -11,20 +11,28 @@ from fastapi import Depends, Request
 from carbonq.api.auth import Caller, KeyRing, caller_of
 from carbonq.api.directory import Directory
 from carbonq.api.dispatcher import Dispatcher
+from carbonq.api.interactive import Router
 from carbonq.api.nudger import Nudger
 from carbonq.api.sums import JobSums
 from carbonq.blobs import BlobStore
 from carbonq.clock import Clock
 from carbonq.model import Model, Region
 from carbonq.plan.treatment import TreatmentRules
+from carbonq.services.rates import RateCache
 from carbonq.store.database import Database
 
 
 class ApiTickets(Protocol):
     """What the API needs of the broker: realtime calls, nudges, and whether it is there (``tickets.Tickets``)."""
 
-    def realtime(self, region: str, payload: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    def realtime(
+        self, region: str, payload: dict[str, Any], timeout_s: float, call_id: str | None = None
+    ) -> dict[str, Any]:
         """Send one realtime call and wait for its answer. Raises Unavailable."""
+        ...
+
+    def drop(self, call_id: str) -> None:
+        """Tell the worker that nobody waits for a realtime call any more; never raises."""
         ...
 
     def nudge(self, tick: str) -> None:
@@ -41,6 +49,7 @@ class Limits:
     """What one request may ask for: bytes, items and machine seconds; ``chunk_fill`` is a share of a window."""
 
     chunk_fill: float
+    interactive_slo_ms: float
     max_input_bytes: int
     max_items: int
     max_line_bytes: int
@@ -66,6 +75,8 @@ class Api:
     keyring: KeyRing
     directory: Directory
     dispatcher: Dispatcher
+    router: Router
+    rates: RateCache
     settle_after_s: float
     max_stale_s: float
     tickets: ApiTickets

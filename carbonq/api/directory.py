@@ -104,6 +104,26 @@ class Directory:
 
         Raises InvalidRequest for an unknown region and Unavailable when no region can answer now.
         """
+        wanted = self._wanted(allowed)
+        able = [self._with_latency(r) for r in wanted if r.state is RegionState.ACTIVE and r.serves(model.name)]
+        region = nearest_region(able, model.name)
+        if region is None:
+            raise Unavailable(_sentence(model, wanted, able), code="no_region_available", retry_after_s=2.0)
+        return region
+
+    def serving(self, model: Model, allowed: Collection[str] | None = None) -> list[Region]:
+        """Return the regions that serve a model, healthy or not, among ``allowed`` (None: all).
+
+        Raises InvalidRequest for an unknown region.
+        """
+        return [region for region in self._wanted(allowed) if region.serves(model.name)]
+
+    def lanes(self, region: str) -> int:
+        """Count the threads that a region's live workers keep for realtime calls."""
+        found = self.snapshot.regions.get(region)
+        return 0 if found is None else found.realtime_slots * len(self.snapshot.workers.get(region, ()))
+
+    def _wanted(self, allowed: Collection[str] | None) -> list[Region]:
         known = self.snapshot.regions
         for name in allowed or ():
             if name not in known:
@@ -112,12 +132,7 @@ class Directory:
                     param="carbon.regions",
                     code="unknown_region",
                 )
-        wanted = [region for region in known.values() if allowed is None or region.name in allowed]
-        able = [self._with_latency(r) for r in wanted if r.state is RegionState.ACTIVE and r.serves(model.name)]
-        region = nearest_region(able, model.name)
-        if region is None:
-            raise Unavailable(_sentence(model, wanted, able), code="no_region_available", retry_after_s=2.0)
-        return region
+        return [region for region in known.values() if allowed is None or region.name in allowed]
 
     def _with_latency(self, region: Region) -> Region:
         measured = self.measured_ms(region.name)

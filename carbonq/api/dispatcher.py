@@ -1,15 +1,17 @@
-"""Realtime calls: nearest region, one ticket, one answer. Nothing here touches the database or the planner."""
+"""Realtime calls: one ticket to a region, one answer. Nothing here touches the database or the planner."""
 
 from __future__ import annotations
 
 import asyncio
+import math
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from carbonq.api.directory import Directory
+from carbonq.api.load import Load
 from carbonq.errors import BrokerUnavailable, QuotaExceeded, Unavailable
 from carbonq.model import Model, Region
 
@@ -17,11 +19,21 @@ from carbonq.model import Model, Region
 _RETRY_AFTER_S = 1.0
 
 
+#: ``code`` of the error that ends the wait for a call that was dropped.
+CALLER_GONE = "caller_gone"
+
+
 class RealtimeCaller(Protocol):
     """The seam to the broker (``tickets.Tickets``); blocking, called from many threads."""
 
-    def realtime(self, region: str, payload: dict[str, Any], timeout_s: float) -> dict[str, Any]:
+    def realtime(
+        self, region: str, payload: dict[str, Any], timeout_s: float, call_id: str | None = None
+    ) -> dict[str, Any]:
         """Send one call and wait for its answer. Raises Unavailable."""
+        ...
+
+    def drop(self, call_id: str) -> None:
+        """Tell the worker that nobody waits for a call any more; never raises."""
         ...
 
 
@@ -37,48 +49,87 @@ class Reply:
 class Dispatcher:
     """Sends realtime calls, at most ``queue_limit`` at a time; belongs to one event loop."""
 
-    def __init__(self, caller: RealtimeCaller, directory: Directory, *, timeout_s: float, queue_limit: int) -> None:
-        """Make the threads that wait for answers; ``timeout_s`` bounds each wait."""
+    def __init__(
+        self,
+        caller: RealtimeCaller,
+        directory: Directory,
+        *,
+        timeout_s: float,
+        queue_limit: int,
+        slo_s: float = math.inf,
+        load: Load | None = None,
+    ) -> None:
+        """Make the threads that wait for answers; ``timeout_s`` bounds each wait, ``slo_s`` the one for an engine."""
         self._caller = caller
         self._directory = directory
         self._timeout_s = timeout_s
+        self._slo_s = slo_s
+        self.load = load or Load()
         self._queue_limit = queue_limit
         # Threads of its own: a realtime call must not stand behind a long download in the shared pool.
         self._pool = ThreadPoolExecutor(max_workers=queue_limit, thread_name_prefix="realtime")
         self.in_flight = 0
 
-    async def call(self, payload: dict[str, Any], *, model: Model, allowed: Collection[str] | None) -> Reply:
-        """Answer one request in the nearest region.
+    async def call(
+        self,
+        payload: dict[str, Any],
+        *,
+        model: Model,
+        region: Region,
+        slo_s: float | None = None,
+        call_id: str | None = None,
+    ) -> Reply:
+        """Answer one request in a region; ``slo_s`` is the call's own budget, ``call_id`` a name to ``drop`` it by.
 
-        Raises InvalidRequest, QuotaExceeded above the limit, Unavailable (no region, no broker, no answer in time).
+        Raises QuotaExceeded above the limit or where the queue is longer than the budget, Unavailable (no broker, no
+        answer in time).
         """
-        region = self._directory.nearest(model, allowed)
-        if self.in_flight >= self._queue_limit:
-            raise QuotaExceeded(
-                f"{self.in_flight} realtime calls are in flight here, which is the limit (realtime_queue_limit)",
-                retry_after_s=_RETRY_AFTER_S,
-            )
+        self._check_load(region, model, min(self._slo_s, math.inf if slo_s is None else slo_s))
         self.in_flight += 1
+        self.load.in_flight[region.name] += 1
         started = time.monotonic()
         loop = asyncio.get_running_loop()
-        waiting = self._pool.submit(self._caller.realtime, region.name, payload, self._timeout_s)
+        waiting = self._pool.submit(self._caller.realtime, region.name, payload, self._timeout_s, call_id)
         # Counted down when the thread is free again, also if the client has gone away meanwhile.
-        waiting.add_done_callback(lambda _: loop.call_soon_threadsafe(self._ended))
+        waiting.add_done_callback(lambda _: loop.call_soon_threadsafe(self._ended, region.name))
         try:
             values = await asyncio.wrap_future(waiting)
         except BrokerUnavailable:
             raise  # no region's fault
-        except Unavailable:
+        except Unavailable as error:
+            if error.code == CALLER_GONE:
+                raise
             # A region that does not answer is as far away as the timeout: the next call tries another one.
             self._directory.observe(region.name, self._timeout_s * 1000)
             raise
         elapsed_s = time.monotonic() - started
         engine_s = float(values.get("engine_s") or 0.0)
         self._directory.observe(region.name, max(0.0, elapsed_s - engine_s) * 1000)
+        if values.get("engine_s") is not None:
+            self.load.answered(region.name, model.name, engine_s)
         return Reply(region, values, elapsed_s)
 
-    def _ended(self) -> None:
+    def _check_load(self, region: Region, model: Model, slo_s: float) -> None:
+        if self.in_flight >= self._queue_limit:
+            raise QuotaExceeded(
+                f"{self.in_flight} realtime calls are in flight here, which is the limit (realtime_queue_limit)",
+                retry_after_s=_RETRY_AFTER_S,
+            )
+        wait_s = self.load.wait_s(region.name, model.name, self._directory.lanes(region.name))
+        if wait_s > slo_s:
+            raise QuotaExceeded(
+                f"a call to {model.name} in {region.name} would wait about {wait_s:.1f} s for its turn, "
+                f"longer than the {slo_s:g} s it may",
+                retry_after_s=max(_RETRY_AFTER_S, wait_s - slo_s),
+            )
+
+    def drop(self, call_id: str) -> None:
+        """Tell the worker that nobody waits for a call any more; blocking, never raises."""
+        self._caller.drop(call_id)
+
+    def _ended(self, region: str) -> None:
         self.in_flight -= 1
+        self.load.in_flight[region] -= 1
 
     def close(self) -> None:
         """Stop taking calls; those in flight end by their timeout."""

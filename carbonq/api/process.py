@@ -14,10 +14,13 @@ from carbonq.api.auth import KeyRing, check_exposure
 from carbonq.api.context import Api, Limits
 from carbonq.api.directory import Directory
 from carbonq.api.dispatcher import Dispatcher
+from carbonq.api.interactive import Router
 from carbonq.api.nudger import Nudger
 from carbonq.config import Settings
 from carbonq.errors import ConfigError
+from carbonq.plan.routing import Rules
 from carbonq.services import blob_place
+from carbonq.services.rates import RateCache
 from carbonq.store import keys
 from carbonq.tickets import Tickets
 
@@ -35,6 +38,7 @@ def make_api(runtime: wiring.Runtime, tickets: Tickets) -> Api:
     settings = runtime.settings
     limits = Limits(
         chunk_fill=settings.chunk_fill,
+        interactive_slo_ms=settings.interactive_slo_ms,
         max_chunk_items=settings.max_chunk_items,
         max_input_bytes=settings.max_input_bytes,
         max_items=settings.max_items,
@@ -43,6 +47,15 @@ def make_api(runtime: wiring.Runtime, tickets: Tickets) -> Api:
         realtime_queue_limit=settings.realtime_queue_limit,
     )
     directory = Directory(runtime.db, worker_alive_s=settings.worker_alive_s)
+    dispatcher = Dispatcher(
+        tickets,
+        directory,
+        timeout_s=limits.realtime_timeout_s,
+        queue_limit=limits.realtime_queue_limit,
+        slo_s=settings.realtime_slo_s,
+    )
+    rates = RateCache(runtime.regions, settle_after_s=settings.settle_after_s, max_stale_s=settings.max_stale_s)
+    rules = Rules(settings.interactive_gain, settings.interactive_gain_g_per_kwh, settings.interactive_switches)
     settings_key = None if settings.api_key is None else settings.api_key.get_secret_value()
     return Api(
         db=runtime.db,
@@ -54,9 +67,9 @@ def make_api(runtime: wiring.Runtime, tickets: Tickets) -> Api:
         limits=limits,
         keyring=KeyRing(runtime.db, settings_key=settings_key, settings_tenant=settings.tenant),
         directory=directory,
-        dispatcher=Dispatcher(
-            tickets, directory, timeout_s=limits.realtime_timeout_s, queue_limit=limits.realtime_queue_limit
-        ),
+        dispatcher=dispatcher,
+        router=Router(directory, dispatcher.load, rates, runtime.clock, rules=rules),
+        rates=rates,
         settle_after_s=settings.settle_after_s,
         max_stale_s=settings.max_stale_s,
         replan_margin=settings.replan_margin,

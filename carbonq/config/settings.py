@@ -160,6 +160,24 @@ class Settings(Strict):
     realtime_timeout_s: float = Field(
         30.0, gt=0, le=MAX_S, description="Machine seconds a realtime caller waits at most."
     )
+    realtime_slo_s: float = Field(
+        10.0,
+        gt=0,
+        le=MAX_S,
+        description="Machine seconds a realtime call may wait for its turn; one that would wait longer gets 429.",
+    )
+    interactive_slo_ms: float = Field(
+        5000.0,
+        gt=0,
+        description="Latency budget of interactive calls that state none, in machine milliseconds of the whole answer.",
+    )
+    interactive_gain: float = Field(
+        0.08, ge=0, le=1, description="Interactive calls leave their region for a gain above this share of its rate ..."
+    )
+    interactive_gain_g_per_kwh: float = Field(
+        5.0, ge=0, description="... and above this many gCO2e/kWh (MOER x PUE) ..."
+    )
+    interactive_switches: int = Field(4, ge=0, description="... and so many times in any hour, for each model.")
     realtime_queue_limit: int = Field(64, ge=1, description="Realtime calls in flight per API process before 429.")
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Level of the log files.")
 

@@ -22,12 +22,14 @@ from carbonq.api.background import Refresh
 from carbonq.api.context import Api, ApiTickets, Limits
 from carbonq.api.directory import Directory
 from carbonq.api.dispatcher import Dispatcher
+from carbonq.api.interactive import Router
 from carbonq.api.nudger import Nudger
 from carbonq.api.process import listen
 from carbonq.blobs.folder import FolderStore
 from carbonq.clock import Clock
 from carbonq.model import Endpoint, Model, Region
 from carbonq.models import BUILTIN
+from carbonq.services.rates import RateCache
 from carbonq.store import keys, regions
 from carbonq.store.database import Database
 from carbonq.testing import FakeClock, MemoryTickets
@@ -113,11 +115,13 @@ def build_api(
     tickets: ApiTickets,
     models: dict[str, Model] | None = None,
     settings_key: str | None = None,
+    slo_s: float = 10.0,
     **limits: Any,
 ) -> Api:
     """Put a context together as ``process.make_api`` does, from plain values."""
     given: dict[str, Any] = {
         "chunk_fill": 0.6,
+        "interactive_slo_ms": 5000.0,
         "max_input_bytes": 200 * 1024 * 1024,
         "max_items": 50_000,
         "max_line_bytes": 4 * 1024 * 1024,
@@ -127,6 +131,10 @@ def build_api(
     }
     kept = Limits(**given)
     directory = Directory(db, worker_alive_s=3600.0)
+    dispatcher = Dispatcher(
+        tickets, directory, timeout_s=kept.realtime_timeout_s, queue_limit=kept.realtime_queue_limit, slo_s=slo_s
+    )
+    rates = RateCache(REGIONS)
     return Api(
         db=db,
         blobs=FolderStore(root),
@@ -137,9 +145,9 @@ def build_api(
         limits=kept,
         keyring=KeyRing(db, settings_key=settings_key, settings_tenant="default"),
         directory=directory,
-        dispatcher=Dispatcher(
-            tickets, directory, timeout_s=kept.realtime_timeout_s, queue_limit=kept.realtime_queue_limit
-        ),
+        dispatcher=dispatcher,
+        router=Router(directory, dispatcher.load, rates, clock),
+        rates=rates,
         settle_after_s=0.0,
         max_stale_s=7200.0,
         tickets=tickets,

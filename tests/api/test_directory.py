@@ -88,8 +88,8 @@ def test_a_region_that_does_not_answer_is_avoided(directory: Directory) -> None:
     async def run() -> None:
         dispatcher = Dispatcher(MemoryTickets(answer=answer), directory, timeout_s=1, queue_limit=2)
         with pytest.raises(Unavailable):
-            await dispatcher.call({}, model=WORDLLAMA_256, allowed=None)
-        await dispatcher.call({}, model=WORDLLAMA_256, allowed=None)
+            await dispatcher.call({}, model=WORDLLAMA_256, region=directory.nearest(WORDLLAMA_256))
+        await dispatcher.call({}, model=WORDLLAMA_256, region=directory.nearest(WORDLLAMA_256))
         dispatcher.close()
 
     asyncio.run(run())
@@ -105,10 +105,11 @@ def test_calls_above_the_limit_are_sent_away_at_once(harness: Harness, directory
 
     async def run() -> None:
         dispatcher = Dispatcher(MemoryTickets(answer=answer), directory, timeout_s=5, queue_limit=2)
-        waiting = [asyncio.create_task(dispatcher.call({}, model=WORDLLAMA_256, allowed=None)) for _ in range(2)]
+        region = directory.nearest(WORDLLAMA_256)
+        waiting = [asyncio.create_task(dispatcher.call({}, model=WORDLLAMA_256, region=region)) for _ in range(2)]
         await asyncio.to_thread(until, lambda: dispatcher.in_flight == 2, "two calls")
         with pytest.raises(QuotaExceeded) as raised:
-            await dispatcher.call({}, model=WORDLLAMA_256, allowed=None)
+            await dispatcher.call({}, model=WORDLLAMA_256, region=region)
         assert raised.value.retry_after_s == 1.0
         hold.set()
         await asyncio.gather(*waiting)

@@ -72,6 +72,16 @@ def test_an_engine_that_fails_is_said_and_its_energy_is_wasted(bench: Bench) -> 
     assert [one.entries[0]["kind"] for one in kept] == ["wasted"]
 
 
+def test_a_call_whose_client_has_gone_stops_and_what_it_burnt_is_wasted(bench: Bench) -> None:
+    kept: list[Booking] = []
+    bench.burn()
+    answer = realtime.answer(bench.site, payload(**{"class": "interactive"}), kept.append, lambda: True)
+    assert (answer["status_code"], answer["error"]["code"]) == (499, "caller_gone")
+    ((entry,),) = [one.entries for one in kept]
+    assert (entry["kind"], entry["outcome"], entry["class"]) == ("wasted", "cancelled", "interactive")
+    assert entry["custom_id"] is None
+
+
 class _Away(Database):
     is_away = True
 
