@@ -47,6 +47,7 @@ API_REALTIME_SECONDS = Histogram(
 #: Set from the database and the API's memory at each scrape.
 JOBS = Gauge("carbonq_jobs", "Jobs by state", ["state"])
 LIVE_WORKERS = Gauge("carbonq_live_workers", "Region workers heard of lately", ["region"])
+DEAF_WORKERS = Gauge("carbonq_deaf_workers", "Region workers that live and leave their tickets alone", ["region"])
 
 #: Grid sources and zones, likewise from the database; ages are grid seconds.
 GRID_STALE_SHARE = Gauge(

@@ -28,6 +28,7 @@ from carbonq.services import (
 )
 from carbonq.services.rates import RateCache
 from carbonq.services.refresh import Refresher
+from carbonq.services.watch import Watch
 from carbonq.tickets import TICK_QUEUES, Tickets, tick_task
 
 logger = logging.getLogger(__name__)
@@ -48,6 +49,8 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
     settings, db, clock = runtime.settings, runtime.db, runtime.clock
     refresher = Refresher(db, sourcing.make_sources(settings, clock), clock, max_stale_s=settings.max_stale_s)
     rates = RateCache(runtime.regions, settle_after_s=settings.settle_after_s, max_stale_s=settings.max_stale_s)
+
+    watch = Watch(db, worker_alive_s=settings.worker_alive_s)
 
     def run_refresh() -> None:
         refresher.run()
@@ -95,6 +98,7 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
             alive_s=settings.worker_alive_s,
             recorded_by=context.name,
         )
+        watch.look()
 
     def run_expire() -> None:
         expire.expire(db, clock)

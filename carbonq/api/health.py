@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -14,7 +15,7 @@ from carbonq import telemetry
 from carbonq.api.context import ApiDep
 from carbonq.errors import CarbonqError, StoreUnavailable
 from carbonq.model import JobState
-from carbonq.store import jobs, schema, sources
+from carbonq.store import deaf, jobs, schema, sources
 
 logger = logging.getLogger(__name__)
 
@@ -48,10 +49,15 @@ def metrics(api: ApiDep) -> Response:
         with api.db.read() as tx:
             counts = jobs.counts_by_state(tx)
             states = sources.states(tx)
+            alive = [worker for workers in api.directory.snapshot.workers.values() for worker in workers]
+            silent = Counter(one.region for one in deaf.find(tx, alive))
     except StoreUnavailable:
         telemetry.JOBS.clear()  # unknown is absent, not a stale figure
+        telemetry.DEAF_WORKERS.clear()
         telemetry.show_sources(())
     else:
+        for region in api.directory.snapshot.regions:
+            telemetry.DEAF_WORKERS.labels(region).set(silent[region])
         telemetry.show_sources(sources.figures(states, api.clock.now(), api.max_stale_s))
         for state in JobState:
             telemetry.JOBS.labels(state.value).set(counts.get(state, 0))

@@ -45,6 +45,7 @@ def run(settings: Settings, *, region: str | None = None, sources: Sources | Non
         "database": lambda: installation_check.check_database(settings, region=region),
         "settings": lambda: iter(()) if sources is None else installation_check.check_settings(settings, sources),
         "clock": lambda: installation_check.check_clock(settings),
+        "workers": lambda: installation_check.check_workers(settings),
         "blobs": lambda: installation_check.check_blobs(settings, region=region),
         "models": lambda: host_check.check_models(settings, region=region),
         "meters": lambda: host_check.check_meters(settings, region=region),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -13,7 +14,7 @@ from carbonq.embedded import address, broker
 from carbonq.embedded.finding import Finding, State
 from carbonq.errors import BrokerUnavailable, ConfigError, Unavailable
 from carbonq.services import blob_place, installation
-from carbonq.store import clocks, rights, schema
+from carbonq.store import clocks, deaf, regions, rights, schema
 from carbonq.store import installation as installations
 from carbonq.store.database import Database
 
@@ -129,6 +130,27 @@ def check_clock(settings: Settings) -> Iterator[Finding]:
         yield Finding("clock", State.WARN, warning)
     else:
         yield Finding("clock", State.OK, f"{offset_s:+.3f} s from the database's")
+
+
+def check_workers(settings: Settings) -> Iterator[Finding]:
+    """Count the live region workers, and name those that live and take nothing."""
+    database = Database(settings.resolved_database_url)
+    try:
+        if database.is_absent() or schema.current(database) != schema.head():
+            return
+        with database.read() as tx:
+            alive = regions.live_workers(tx, worker_alive_s=settings.worker_alive_s)
+            silent = deaf.find(tx, alive)
+    except Unavailable:
+        return  # the database has a finding of its own
+    finally:
+        database.dispose()
+    for one in silent:
+        yield Finding("workers", State.FAIL, str(one))
+    counts = Counter(worker.region for worker in alive)
+    shown = ", ".join(f"{region}: {count}" for region, count in sorted(counts.items())) or "none runs"
+    if not silent:
+        yield Finding("workers", State.OK, shown)
 
 
 def check_blobs(settings: Settings, *, region: str | None) -> Iterator[Finding]:

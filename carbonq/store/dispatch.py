@@ -151,6 +151,8 @@ _SEND = (
         window_at=bindparam("to_window"),
         placement_id=func.coalesce(bindparam("placement", type_=Text), chunks.c.placement_id),
         dispatched_at=bindparam("at"),
+        ticket_at=bindparam("at"),
+        tickets_sent=1,
     )
 )
 
@@ -195,7 +197,7 @@ def mark_resent(tx: Tx, chunk_ids: Sequence[str]) -> None:
     tx.execute(
         update(chunks)
         .where(is_any_of(tx, chunks.c.chunk_id, chunk_ids), chunks.c.state.in_(_OPEN))
-        .values(dispatched_at=machine_now(tx))
+        .values(dispatched_at=machine_now(tx), tickets_sent=chunks.c.tickets_sent + 1)
     )
 
 

@@ -111,6 +111,8 @@ chunks = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("finished_at", UtcDateTime),
     Column("treatment", Text),  # that of its jobs
+    Column("ticket_at", UtcDateTime),  # machine time: when its ticket went out first; ``dispatched_at``: last
+    Column("tickets_sent", Integer),
     CheckConstraint("(state = 'running') = (lease_until IS NOT NULL)", name="running_has_lease"),
     CheckConstraint("(state = 'done') = (finished_at IS NOT NULL)", name="done_is_finished"),
     Index(
