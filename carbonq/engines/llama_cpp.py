@@ -7,6 +7,7 @@ Always asked as a stream, so that it can be stopped between tokens and between s
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
@@ -173,6 +174,9 @@ class _Stream:
         self._finish_reason: str | None = None
         self._identity: dict[str, Any] = {}
         self._usage: Mapping[str, Any] | None = None
+        self._began_s = time.monotonic()
+        self._first_s: float | None = None
+        self._last_s = self._began_s
 
     def take(self, piece: Mapping[str, Any]) -> bool:
         """Take one piece. The first says how many tokens the prompt has, before any is computed."""
@@ -186,7 +190,11 @@ class _Stream:
         self._identity = {"id": piece["id"], "object": "chat.completion", "created": piece["created"]}
         self._usage = piece.get("usage") or self._usage
         for choice in piece.get("choices", ()):
-            self._pieces.append(choice["delta"].get("content") or "")
+            text = choice["delta"].get("content") or ""
+            if text:
+                self._last_s = time.monotonic()
+                self._first_s = self._last_s if self._first_s is None else self._first_s
+            self._pieces.append(text)
             self._finish_reason = choice.get("finish_reason") or self._finish_reason
         try:
             self._is_stopped = self._usage is None and self._should_stop()
@@ -218,6 +226,8 @@ class _Stream:
             prompt_tokens=int(self._usage["prompt_tokens"]),
             cached_tokens=int(self._usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)),
             completion_tokens=int(self._usage["completion_tokens"]),
+            ttft_s=None if self._first_s is None else self._first_s - self._began_s,
+            decode_s=None if self._first_s is None else self._last_s - self._first_s,
         )
 
     def _overflow(self, tokens: int) -> InvalidRequest:

@@ -59,6 +59,8 @@ def test_an_answer_has_openai_s_shape_and_counts_its_tokens(engine: Engine) -> N
     assert choice["finish_reason"] == "length"
     assert (result.completion_tokens, result.cached_tokens) == (5, 0)
     assert 20 < result.prompt_tokens < 60
+    assert result.ttft_s is not None and result.decode_s is not None
+    assert result.ttft_s > 0 < result.decode_s
 
 
 def test_the_same_request_has_the_same_answer_and_text_parts_are_text(engine: Engine) -> None:
