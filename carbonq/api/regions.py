@@ -67,6 +67,11 @@ def _view(api: Api, region: Region, found: _Now, now: datetime) -> dict[str, Any
         "live_workers": len(api.directory.snapshot.workers.get(region.name, ())),
         "slots": region.slots,
         "realtime_slots": region.realtime_slots,
+        "maintenance": [
+            {"start_at": iso(one.start_at), "end_at": iso(one.end_at), "slots": one.slots}
+            for one in sorted(region.maintenance, key=lambda one: one.start_at)
+            if one.end_at > now
+        ],
         "models": [name for name in api.models if region.serves(name)],
         "hardware": region.hardware,
         "ownership": region.ownership,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
@@ -26,7 +27,7 @@ def list_regions(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the regions with their state, slots, present MOER and AER, or their workers.
+    """List the regions with their state, slots, coming maintenance, present MOER and AER, or their workers.
 
     Example: carbonq regions list --workers
     """
@@ -42,9 +43,23 @@ def list_regions(
     rows = [
         [region.get(column) for column in columns]
         + [(region[signal] or {}).get("g_per_kwh") for signal in ("moer", "aer")]
+        + [_maintenance(region["maintenance"])]
         for region in regions
     ]
-    emit_table(("region", "zone", "state", "healthy", "slots", "pue", "MOER g/kWh", "AER g/kWh"), rows)
+    emit_table(("region", "zone", "state", "healthy", "slots", "pue", "MOER g/kWh", "AER g/kWh", "maintenance"), rows)
+
+
+def _maintenance(spans: list[dict[str, Any]]) -> str | None:
+    """Say when fewer slots are offered, next span first; None where none is known."""
+    said = [
+        f"{_minute(one['start_at'])} to {_minute(one['end_at'])}: {one['slots']} slot{'s' if one['slots'] != 1 else ''}"
+        for one in spans
+    ]
+    return "; ".join(said) or None
+
+
+def _minute(at: str) -> str:
+    return f"{datetime.fromisoformat(at):%d %b %H:%MZ}"
 
 
 def _worker(region: dict[str, Any], worker: dict[str, Any]) -> list[object]:

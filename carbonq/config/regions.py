@@ -16,7 +16,9 @@ class MaintenanceSettings(Strict):
 
     start: AwareDatetime = Field(description="Begin, with Z or an offset, e.g. 2026-11-03T08:00Z.")
     end: AwareDatetime = Field(description="End, likewise; the span is half-open.")
-    slots: int = Field(0, ge=0, le=1024, description="Slots that remain for flexible work meanwhile.")
+    slots: int = Field(
+        0, ge=0, le=1024, description="Slots that remain for flexible work meanwhile; at most the region's."
+    )
 
     @model_validator(mode="after")
     def _check(self) -> MaintenanceSettings:
@@ -55,3 +57,13 @@ class RegionSettings(Strict):
     gpus: tuple[str, ...] = Field((), description="GPU indices or UUIDs its worker uses; empty: all it sees.")
     meters: MetersSettings = Field(default_factory=MetersSettings, description="How its worker meters energy.")
     threads: int | None = Field(None, ge=1, description="CPU threads of an engine; unset: the host's cores / regions.")
+
+    @model_validator(mode="after")
+    def _check_maintenance(self) -> RegionSettings:
+        for number, one in enumerate(self.maintenance):
+            if one.slots > self.slots:
+                raise ValueError(
+                    f"maintenance.{number}.slots is {one.slots}, more than the region's {self.slots} slots; "
+                    "it says what remains of them meanwhile"
+                )
+        return self

@@ -95,10 +95,12 @@ def feasibility(
     if slots < 1:
         return "no region that the job may use serves its model"
     shortest_s = max(longest_chunk_s, work_s / slots) * factor
-    needed_s = shortest_s + guard_s(longest_chunk_s, factor)
+    reserve_s = guard_s(longest_chunk_s, factor)
+    needed_s = shortest_s + reserve_s
     if needed_s <= left_s:
         return None
     return (
         f"the work takes about {work_s * factor:.0f} s on one slot, so at least {needed_s:.0f} s on {slots} "
-        f"slot{'s' if slots != 1 else ''} including the time to start, but the deadline is in {max(left_s, 0):.0f} s"
+        f"slot{'s' if slots != 1 else ''} with the {reserve_s:.0f} s that are kept free before a deadline for delays "
+        f"and wrong estimates, but the deadline is in {max(left_s, 0):.0f} s"
     )

@@ -101,7 +101,10 @@ def shortage(tx: Tx, fleet: Fleet, asked: Asked) -> str | None:
     guard_s = (asked.deadline_at - now).total_seconds() - mine.due_s
     rest = "the rest not within a week" if by_s is None else f"all of it by about {_when(now, by_s + guard_s)}"
     late_pct = math.ceil(100 * (1 - share))
-    return f"beside the work already accepted about {late_pct} % of this job cannot be in time; {rest}"
+    return (
+        f"beside the work already accepted about {late_pct} % of this job cannot be in time; {rest} "
+        f"({guard_s:.0f} s are kept free before a deadline for delays and wrong estimates)"
+    )
 
 
 def _when(now: datetime, seconds: float) -> str:

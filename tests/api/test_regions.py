@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 
 import httpx
+import pytest
 from sqlalchemy import update
+from typer.testing import CliRunner
 
-from carbonq.model import Signal
+from carbonq.cli import main
+from carbonq.model import Maintenance, Signal
 from carbonq.store import forecasts, installation
+from carbonq.store import regions as region_rows
 from carbonq.store.tables import workers
 from carbonq.testing import FakeGrid, RecordedSignal
 from carbonq.units import WINDOW_S, iso
-from tests.api.harness import Harness
+from tests.api.harness import REGIONS, Harness
 
 
 def grid(harness: Harness, zone: str, *, signal: Signal = Signal.MOER) -> FakeGrid:
@@ -39,6 +44,23 @@ def test_regions_say_what_they_are_and_missing_rates_stay_missing(http: httpx.Cl
     assert first["is_home"] and not second["is_home"]
     assert first["latency_ms"] == {"stated": 5.0, "measured": None}
     assert first["moer"] is None and first["aer"] is None
+
+
+def test_a_maintenance_is_shown_until_it_is_over(
+    harness: Harness, http: httpx.Client, url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = harness.clock.now().replace(second=0, microsecond=0)
+    spans = [Maintenance(now + timedelta(days=n), now + timedelta(days=n, hours=2), 1 + (n < 0)) for n in (1, 3, -1)]
+    with harness.db.write() as tx:
+        region_rows.sync(tx, [replace(REGIONS[0], maintenance=tuple(reversed(spans))), *REGIONS[1:]])
+    harness.api.directory.refresh()
+    first, second = http.get("/v1/regions").json()["data"]
+    assert first["maintenance"][0] == {"start_at": iso(spans[0].start_at), "end_at": iso(spans[0].end_at), "slots": 1}
+    assert (len(first["maintenance"]), second["maintenance"]) == (2, [])
+    monkeypatch.setenv("CARBONQ_API_URL", url)
+    monkeypatch.setenv("CARBONQ_API_KEY", harness.acme)
+    shown = CliRunner().invoke(main.app, ["regions", "list"], env={"COLUMNS": "300"})
+    assert f"{spans[0].start_at:%d %b %H:%MZ} to {spans[0].end_at:%d %b %H:%MZ}: 1 slot;" in shown.stdout, shown.output
 
 
 def test_the_rate_of_now_comes_with_its_stamps(harness: Harness, http: httpx.Client) -> None:

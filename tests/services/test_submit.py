@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from collections.abc import Callable
 from dataclasses import replace
@@ -314,6 +315,7 @@ def test_a_job_says_what_cannot_be_in_time_beside_the_work_accepted_before(datab
         second, _ = world.submit(heavy, deadline_at=hour)
         assert second.infeasible is not None
         assert "% of this job cannot be in time; all of it by about 2026-03-02T09:" in second.infeasible
+        assert re.search(r"\(\d+ s are kept free before a deadline for delays", second.infeasible)
         assert world.job(second.job_id).infeasible == second.infeasible
         with database.write() as tx:
             jobs.request_cancel(tx, second.job_id)

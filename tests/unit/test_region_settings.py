@@ -53,6 +53,7 @@ def test_maintenance_is_written_with_a_zone_and_known_in_utc(monkeypatch: pytest
         ('"2026-11-03T12:00+02:00"', '"2026-11-03T08:00Z"', "must be after start"),
         ('"2026-11-03T12:00+02:00"', '"2026-11-03T12:00"', "regions.se.maintenance.0.end"),
         ("slots = 1", "slots = -1", "regions.se.maintenance.0.slots"),
+        ("slots = 1", "slots = 5", "regions.se.*maintenance.0.slots is 5, more than the region's 4 slots"),
         ('price_per_kwh = "0.10"', 'price_per_kwh = "-1"', "regions.se.price_per_kwh"),
     ],
 )
