@@ -7,7 +7,8 @@ machine seconds on one slot; energies whole microjoules.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil
+from itertools import pairwise
+from math import ceil, log, sqrt
 from typing import Any, NamedTuple, cast
 
 from carbonq.model import Endpoint, Model, Region, Throughput
@@ -100,11 +101,72 @@ class Speed(NamedTuple):
     is_learned: bool
 
 
+#: (billions of parameters, joules per generated token) at the best batch size on as many H100 as a model needs:
+#: ML.ENERGY v3, lm-arena-chat (Llama 3.1 8B, Qwen3 14B and 32B, Llama 3.1 70B, and 405B in FP8). The prompts' energy is
+#: in them.
+DECODE_BEST_J = ((8.0, 0.070), (14.0, 0.112), (32.0, 0.229), (70.0, 0.373), (405.0, 2.06))
+
+#: The same at batch size 8.
+DECODE_AT_8_J = ((8.0, 0.455), (70.0, 3.76))
+
+#: Joules of a prompt token for each billion of parameters: 2 FLOP for each parameter at 40 % of an H100's 989 TFLOP/s
+#: (dense bf16) and its 700 W. Derived from the data sheet, not measured.
+PREFILL_J = 2e9 / (0.4 * 989e12) * 700
+
+#: Energy of a token beside an H100's. B200: measured by ML.ENERGY (8B: 0.047 and 0.070 J); H200: an H100 with more
+#: memory; the others by data sheet, watts for each dense bf16 TFLOP/s (A100 400/312, L40S 350/362, H100 700/989).
+GPU_FACTORS: Mapping[str, float] = {"b200": 0.67, "h100": 1.0, "h200": 1.0, "l40s": 1.37, "a100": 1.81}
+
+#: Share of generated tokens among a chat item's, where nothing is known of the items.
+DECODE_SHARE = 0.25
+
+
+class TokenEnergy(NamedTuple):
+    """What a token is estimated to need, in whole microjoules: of a prompt, of a cached prompt, generated."""
+
+    prefill_uj: int
+    cached_uj: int
+    decode_uj: int
+
+    def request_uj(self, prompt: int, cached: int, completion: int) -> int:
+        """Return a request's energy; ``cached`` are among ``prompt``."""
+        return (prompt - cached) * self.prefill_uj + cached * self.cached_uj + completion * self.decode_uj
+
+
+def token_energy(parameters_b: float, hardware: str) -> TokenEnergy:
+    """Estimate the energy of a model's tokens on a GPU, for as long as nothing was measured.
+
+    ``hardware`` is free text; one that names none of ``GPU_FACTORS`` counts as an H100. Generated tokens: the geometric
+    mean of the best batch size and of 8, as it is not known how full the server is (a factor of 6 to 10 lies between).
+    Cached tokens are only read: nothing.
+    """
+    factor = next((factor for name, factor in GPU_FACTORS.items() if name in hardware.lower()), 1.0)
+    decode_j = sqrt(_on_line(DECODE_BEST_J, parameters_b) * _on_line(DECODE_AT_8_J, parameters_b))
+    return TokenEnergy(round(PREFILL_J * parameters_b * factor * 1e6), 0, round(decode_j * factor * 1e6))
+
+
+def _on_line(points: Sequence[tuple[float, float]], at: float) -> float:
+    """Read a line through points on logarithmic scales; beyond the ends its last pieces go on."""
+    pairs = list(pairwise(points))
+    (x0, y0), (x1, y1) = next((pair for pair in pairs if at <= pair[1][0]), pairs[-1])
+    return y0 * (at / x0) ** (log(y1 / y0) / log(x1 / x0))
+
+
+def starting_uj_per_token(model: Model, hardware: str) -> int:
+    """Return the energy of a model's token before anything was measured, whatever kind of token it is."""
+    parameters_b: object = model.options.get("parameters_b")
+    if not isinstance(parameters_b, float):
+        return model.uj_per_token
+    energy = token_energy(parameters_b, hardware)
+    share = DECODE_SHARE if model.endpoint is Endpoint.CHAT else 0.0
+    return max(1, round(energy.prefill_uj * (1 - share) + energy.decode_uj * share))
+
+
 def speed(model: Model, hardware: str, learned: Mapping[tuple[str, str], Throughput]) -> Speed:
     """Return the speed of a model on a hardware: as learned, else the model's starting values."""
     seen = learned.get((model.name, hardware))
     if seen is None or seen.tokens_per_s <= 0:
-        return Speed(model.tokens_per_s, model.uj_per_token, is_learned=False)
+        return Speed(model.tokens_per_s, starting_uj_per_token(model, hardware), is_learned=False)
     return Speed(seen.tokens_per_s, seen.uj_per_token, is_learned=True)
 
 

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from carbonq import estimate
+from carbonq import estimate, models
 from carbonq.model import Endpoint, Model, Region, Throughput
+from carbonq.units import wh
 
 EMBED = Model("e", "x", Endpoint.EMBEDDINGS, 100, 4.0, 1000.0, 7, 1000, 10)
 CHAT = Model("c", "x", Endpoint.CHAT, 100, 4.0, 10.0, 7, 1000, 10, max_output_tokens=50)
@@ -96,3 +97,41 @@ def test_a_job_alone() -> None:
 def test_only_texts_far_over_the_limit_are_surely_over() -> None:
     assert not estimate.is_surely_over(150, 100)
     assert estimate.is_surely_over(151, 100)
+
+
+def test_a_request_to_a_model_of_70_billion_is_estimated_at_a_fraction_of_a_watt_hour() -> None:
+    energy = estimate.token_energy(70.0, "4x NVIDIA H100 80GB")
+    assert 0.05 < wh(energy.request_uj(500, 0, 300)) < 0.5
+    # What is cached is not computed, and what is generated costs more than what is read.
+    assert energy.request_uj(500, 500, 0) == 0
+    assert energy.decode_uj > energy.prefill_uj > energy.cached_uj
+
+
+def test_estimates_of_energy_lie_between_the_published_figures_of_full_and_small_batches() -> None:
+    for parameters_b, best_j in estimate.DECODE_BEST_J[:4]:
+        decode_j = estimate.token_energy(parameters_b, "h100").decode_uj / 1e6
+        assert best_j < decode_j < 10.2 * best_j
+    for parameters_b, at_8_j in estimate.DECODE_AT_8_J:
+        assert estimate.token_energy(parameters_b, "h100").decode_uj / 1e6 < at_8_j
+    b200, h100 = (estimate.token_energy(8.0, name).decode_uj for name in ("NVIDIA B200", "H100"))
+    assert b200 / h100 == pytest.approx(0.047 / 0.070, abs=0.005)
+
+
+@given(st.floats(0.01, 2000), st.floats(1.0, 3.0), st.sampled_from([*estimate.GPU_FACTORS, "cpu", ""]))
+def test_a_larger_model_never_needs_less(parameters_b: float, times: float, hardware: str) -> None:
+    small, large = (estimate.token_energy(size, hardware) for size in (parameters_b, parameters_b * times))
+    assert all(one <= other for one, other in zip(small, large, strict=True))
+
+
+def test_a_server_s_model_starts_with_the_energy_of_its_size_and_gpu_until_it_was_measured() -> None:
+    url = {"engine": "openai_http", "base_url": "http://h/v1"}
+    made = models.catalogue(
+        {"big": {**url, "parameters_b": 70.0}, "plain": url, "e": {**url, "endpoint": Endpoint.EMBEDDINGS}}
+    )
+    on_h100, on_a100 = (estimate.speed(made["big"], name, {}) for name in ("h100", "a100"))
+    assert not on_h100.is_learned
+    assert on_a100.uj_per_token / on_h100.uj_per_token == pytest.approx(1.81, abs=0.01)
+    for name in ("plain", "e"):  # their stated values are those of the size that is assumed
+        assert estimate.speed(made[name], "cpu", {}).uj_per_token == pytest.approx(made[name].uj_per_token, rel=0.02)
+    measured = {("big", "h100"): Throughput("big", "h100", 90.0, 7, 3)}
+    assert estimate.speed(made["big"], "h100", measured) == (90.0, 7, True)
