@@ -84,6 +84,24 @@ def _exclusive(meter: Meter) -> Sequence[str]:
     return tuple(one for one in meter.device_ids if is_counted and one not in MARKS)
 
 
+def pin(gpus: Sequence[str], meters: Sequence[Meter]) -> None:
+    """Let CUDA see the GPUs that were named for this worker and no others, by UUID; what the operator has set stays.
+
+    An index means another GPU where CUDA counts otherwise than NVML, or where a GPU fell out; a UUID does not.
+    """
+    if not gpus:
+        return
+    metered = [one for meter in meters if meter.component is Component.GPU for one in meter.device_ids]
+    uuids = [one for one in metered if one not in MARKS]
+    # One device a name, in the order of the names; where that cannot be told the names stay.
+    pairs = zip(gpus, uuids, strict=True) if len(uuids) == len(gpus) else zip(gpus, gpus, strict=True)
+    seen = [uuid if name.isdigit() and uuid.startswith("GPU-") else name for name, uuid in pairs]
+    # For names that stayed indices: NVML counts by bus; CUDA would put the fastest first.
+    os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(seen))
+    logger.info("CUDA sees %s", os.environ["CUDA_VISIBLE_DEVICES"])
+
+
 def _sign(descriptor: int) -> None:
     """Write who holds a lock, where the file may be written to."""
     try:

@@ -50,7 +50,6 @@ class Engines:
         Raises ConfigError when one that the settings name for this region cannot be loaded; one that merely ships with
         carbonq is left out with a warning.
         """
-        _show_gpus(settings.regions[region.name].gpus)
         threads = settings.regions[region.name].threads or max(1, (os.cpu_count() or 1) // len(settings.regions))
         self._engines: dict[str, Engine] = {}
         for model in models:
@@ -84,11 +83,3 @@ class Engines:
         """Free all models."""
         for engine in self._engines.values():
             engine.close()
-
-
-def _show_gpus(gpus: Sequence[str]) -> None:
-    """Let engines see the GPUs that this worker meters, and no others; what the operator has set stays."""
-    if gpus:
-        # NVML counts by bus; CUDA would put the fastest first.
-        os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-        os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(gpus))

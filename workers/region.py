@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -29,7 +28,7 @@ from carbonq.tickets import flexible_queue, make_celery, realtime_queue
 
 from . import app as celery_app
 from . import tasks
-from .devices import Devices
+from .devices import Devices, pin
 from .engines import Engines
 from .lifecycle import Life
 from .presence import Presence
@@ -127,14 +126,12 @@ class Metering:
     def __init__(self, settings: Settings, region: str, pids: Callable[[], Sequence[int]]) -> None:
         """Open the meters. Raises ConfigError for GPUs that were named and are not there, or are another worker's."""
         gpus = settings.regions[region].gpus
-        if gpus:
-            # Engines in this process use the GPUs that are metered for it, numbered as NVML numbers them.
-            os.environ.setdefault("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
-            os.environ.setdefault("CUDA_VISIBLE_DEVICES", ",".join(gpus))
         self._presence = Presence(settings.lock_dir)
         self._make = partial(wiring.make_meters, settings, region, pids=pids)
         self._devices = Devices(settings.lock_dir)
         self._meters = self._devices.keep(self._make(may_use_rapl=self._presence.is_alone), is_named=bool(gpus))
+        # Before any engine: CUDA reads it once, when its library is loaded.
+        pin(gpus, self._meters)
 
     def begin(self, clock: Clock) -> Hub:
         """Begin to count."""

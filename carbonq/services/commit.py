@@ -31,6 +31,10 @@ logger = logging.getLogger(__name__)
 #: Machine seconds between tries while the database is away.
 RETRY_S = 0.5
 
+#: What a fenced attempt says of itself, and one whose last checkpoint waited in the spool.
+TAKEN_AWAY = "it came back after its lease had ended and its chunk was taken away"
+AWAY = "the database was away until the lease had ended"
+
 #: How often items may be overtaken within one commit before something else must be wrong.
 MAX_OVERTAKEN = 20
 
@@ -136,7 +140,7 @@ def _apply(site: Site, made: Checkpoint, pending: Mapping[str, Any] | None) -> b
 def _returning(made: Checkpoint) -> Checkpoint:
     """Let a spooled checkpoint give back what it leaves open, since nobody runs it any more."""
     if made.final is None:
-        made.final = Final("give_back", AttemptOutcome.YIELDED, is_counted=False)
+        made.final = Final("give_back", AttemptOutcome.YIELDED, is_counted=False, error=AWAY)
     return made
 
 
@@ -169,7 +173,7 @@ def abandon(site: Site, refused: Refused, *, reason: str, is_counted: bool, back
                     error=reason,
                 )
             else:
-                leases.end_attempt(tx, refused.chunk_id, refused.token, AttemptOutcome.FENCED, now=site.clock.now())
+                _end_fenced(tx, site, refused)
     except StoreUnavailable as error:
         logger.warning("energy of the ended attempt at %s not booked: %s", refused.chunk_id, error)
         spool_refused(site, refused)
@@ -180,6 +184,11 @@ def spool_refused(site: Site, refused: Refused) -> None:
     if refused.burnt:
         names = {"chunk_id": refused.chunk_id, "token": refused.token, "attempt": refused.attempt}
         site.spool.put({"kind": "refused", **names, **burnt_rows.to_json(refused.burnt)})
+
+
+def _end_fenced(tx: Tx, site: Site, refused: Refused) -> None:
+    now = site.clock.now()
+    leases.end_attempt(tx, refused.chunk_id, refused.token, AttemptOutcome.FENCED, now=now, error=TAKEN_AWAY)
 
 
 def _book_refused(tx: Tx, site: Site, refused: Refused) -> bool:
@@ -219,7 +228,7 @@ def replay(site: Site, record: Mapping[str, Any]) -> bool:
         refused = Refused(record["chunk_id"], record["token"], record["attempt"], burnt)
         with site.db.write() as tx:
             if not _book_refused(tx, site, refused):
-                leases.end_attempt(tx, refused.chunk_id, refused.token, AttemptOutcome.FENCED, now=site.clock.now())
+                _end_fenced(tx, site, refused)
         return True
     if record["kind"] != "checkpoint":
         raise ValueError(f"spooled record of kind {record['kind']!r}")

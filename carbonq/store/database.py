@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -24,7 +26,7 @@ Tx = Connection
 
 
 class Database:
-    """One database, opened lazily so that no connection crosses a fork."""
+    """One database, opened lazily; no connection crosses a fork."""
 
     def __init__(self, url: str, *, pool_size: int = 5, echo: bool = False) -> None:
         """Prepare to open ``url`` (``sqlite:///path`` or ``postgresql://...``); nothing is opened yet.
@@ -47,6 +49,8 @@ class Database:
         dialect.configure(self._engine)
         compute.configure(self._engine)
         self._writer = self._engine.execution_options(carbonq_write=True)
+        mine = weakref.ref(self)
+        os.register_at_fork(after_in_child=lambda: _forget_connections(mine()))
 
     @contextmanager
     def read(self) -> Generator[Tx]:
@@ -75,6 +79,12 @@ class Database:
     def engine(self) -> Engine:
         """The SQLAlchemy engine, for migrations."""
         return self._engine
+
+
+def _forget_connections(database: Database | None) -> None:
+    """Leave a parent's connections alone in a child that was forked in the middle of its life."""
+    if database is not None:
+        database.dispose(close=False)
 
 
 @contextmanager

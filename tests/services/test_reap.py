@@ -112,5 +112,6 @@ def test_a_worker_that_comes_back_by_its_spool_is_fenced_too(bench: Bench) -> No
     assert bench.rows(attempts)[0].outcome == "lost"
     commit.spool_refused(bench.site, refused)  # it woke while the database was away
     assert heartbeat.replay_spool(bench.site) == 1
-    assert bench.rows(attempts)[0].outcome == "fenced"
+    (row,) = bench.rows(attempts)
+    assert (row.outcome, row.error) == ("fenced", commit.TAKEN_AWAY)
     assert bench.energy_uj("wasted") == 700 == bench.energy_uj()

@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 import pytest
 
-from carbonq import models, rooms, wiring
+from carbonq import models, wiring
 from carbonq.engines.protocol import Engine, EngineRequest, Stopped
 from carbonq.model import Endpoint
 from carbonq.testing import FakeEngine
@@ -118,16 +118,3 @@ def test_every_engine_of_the_catalogue_can_be_made() -> None:
     for model in models.catalogue(described).values():
         assert wiring.make_engine(model).name == model.engine
         assert model.endpoint in Endpoint
-
-
-def test_engines_see_the_gpus_that_their_worker_meters(monkeypatch: pytest.MonkeyPatch) -> None:
-    show = rooms.load("workers", "engines")._show_gpus
-    environment: dict[str, str] = {}
-    monkeypatch.setattr("os.environ", environment)
-    show(())
-    assert environment == {}
-    show(("2", "GPU-5f"))
-    assert environment == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": "2,GPU-5f"}
-    environment["CUDA_VISIBLE_DEVICES"] = "0"
-    show(("1",))
-    assert environment["CUDA_VISIBLE_DEVICES"] == "0"
