@@ -2,7 +2,8 @@
 
 A scratch database is filled once on each backend and the chosen parts work on it one after the other, each in a process
 of its own, so that its memory is its own. Yardsticks are measured in the same run: what the driver alone inserts, and
-COPY (PostgreSQL) or a plain select with the csv module (SQLite) of the same lines. Seconds are machine seconds.
+COPY (PostgreSQL) or a plain select with the csv module (SQLite) of the same lines. Seconds are machine seconds;
+``cpu_s`` are processor seconds of the process itself: all there are on SQLite, without PostgreSQL's own.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from time import process_time
 from typing import Any
 
 from carbonq.bench import meters, store
@@ -84,8 +86,12 @@ def _on(
     name = backend.database_name
     folder.mkdir(exist_ok=True)
     with backend.database(folder) as url:
+        began = process_time()
         seconds = fill(url, entries, batch_items=batch_items)
-        found: dict[str, Figures] = {"fill": {"seconds": seconds, "entries_per_s": entries / seconds}}
+        spent = process_time() - began
+        found: dict[str, Figures] = {
+            "fill": {"seconds": seconds, "entries_per_s": entries / seconds, "cpu_s": spent},
+        }
         report(f"{name}: {entries:,} entries booked and inserted in {seconds:.1f} s")
         for step in steps:
             found[step] = in_child(step, url, folder)

@@ -56,10 +56,11 @@ def child(part: str, url: str, folder: str) -> None:
     db = Database(url)
     with db.read():
         pass
-    before = peak_mb()
+    before, began = peak_mb(), os.times()
     found = PARTS[part](db, Path(folder))
     db.dispose()
-    sys.stdout.write(json.dumps(found | {"peak_mb": peak_mb(), "start_mb": before}))
+    spent = sum(os.times()[:4]) - sum(began[:4])  # with that of processes it started
+    sys.stdout.write(json.dumps(found | {"cpu_s": spent, "peak_mb": peak_mb(), "start_mb": before}))
 
 
 def peak_mb() -> float:

@@ -29,7 +29,7 @@ from sqlalchemy import (
     type_coerce,
 )
 from sqlalchemy.dialects import postgresql, sqlite
-from sqlalchemy.dialects.postgresql import ARRAY, JSONB
+from sqlalchemy.dialects.postgresql import ARRAY, JSONB, array
 from sqlalchemy.engine import Dialect, Engine, make_url
 from sqlalchemy.types import NullType, TypeDecorator, TypeEngine
 
@@ -273,6 +273,16 @@ def as_text(tx: Connection, column: ColumnElement[Any]) -> ColumnElement[Any]:
     if isinstance(column.type, ExactDecimal):
         return cast(column, TEXT())
     return func.to_char(func.timezone("UTC", column), 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"', type_=TEXT())
+
+
+def json_list(tx: Connection, columns: Sequence[ColumnElement[Any]]) -> ColumnElement[str]:
+    """Return columns as one JSON list: much faster than one by one where many rows have the same.
+
+    Equal lists mean equal values, whatever the texts hold. Whole numbers are texts on PostgreSQL.
+    """
+    if tx.dialect.name == "postgresql":
+        return cast(func.to_json(array([cast(column, TEXT()) for column in columns])), TEXT())
+    return func.json_array(*columns, type_=TEXT())
 
 
 def stored_text(tx: Connection, column: ColumnElement[Any]) -> ColumnElement[Any]:

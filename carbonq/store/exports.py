@@ -1,23 +1,24 @@
 """Read the ledger as an auditor sees it: whole engine batches, everything that is referred to expanded.
 
-What many entries have in common (their engine batch, rates, facts and placement, and most of their own columns) is
-rendered once for all of them; a line then costs one look-up and one ``%``.
+What many entries have in common (their engine batch, rates, facts and placement, and most of their own columns) comes
+from the database as one text and is rendered once for all of them; a line then costs one look-up and one ``%``.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Integer, Row, RowMapping, Text, cast, func, select
+import orjson
+from sqlalchemy import ColumnElement, Integer, RowMapping, Select, Text, cast, func, select
 
 from carbonq import export
 from carbonq.export import Cells
 from carbonq.store.database import Database, Tx
-from carbonq.store.dialect import as_text, is_any_of
+from carbonq.store.dialect import as_text, is_any_of, json_list
 from carbonq.store.ledger import is_current
 from carbonq.store.tables import engine_batches, entries, facts, placements, rates
 
@@ -204,21 +205,30 @@ def _lines(tx: Tx, selection: Selection, ids: Sequence[str], last: _Place | None
         terms.append(is_current(as_of=selection.as_of))
     is_cut = last is not None and last.engine_batch_id in ids
     order = [entries.c.engine_batch_id, entries.c.part, _position(), entries.c.revision]
-    rows = tx.execute(select(*_columns(tx)).where(*terms).order_by(*order)).all()
+    rows = _fetch(tx, select(*_columns(tx)).where(*terms).order_by(*order))
     if is_cut and last is not None:
-        rows = [
-            row
-            for row in rows
-            if row.engine_batch_id != last.engine_batch_id or last.is_before(row.part, row.position, row.revision)
-        ]
-    return _render(rows, _templates(tx, rows))
+        rows = [row for row in rows if _is_after(last, row)]
+    return _render(tx, rows)
+
+
+def _is_after(last: _Place, row: tuple[Any, ...]) -> bool:
+    shared = _read(row[-1])
+    return shared["engine_batch_id"] != last.engine_batch_id or last.is_before(
+        int(shared["part"]), row[0], int(shared["revision"])
+    )
+
+
+def _fetch(tx: Tx, statement: Select[Any]) -> list[tuple[Any, ...]]:
+    """Return rows as the driver has them: all columns are texts and whole numbers, which need no conversion."""
+    cursor: Any = tx.execute(statement).cursor
+    return cursor.fetchall()
 
 
 def _cells(
     tx: Tx, terms: Sequence[ColumnElement[bool]], order: Sequence[ColumnElement[Any]], limit: int
 ) -> list[Cells]:
-    rows = tx.execute(select(*_columns(tx)).where(*terms).order_by(*order).limit(limit)).all()
-    text = export.header() + "".join(_render(rows, _templates(tx, rows)))
+    rows = _fetch(tx, select(*_columns(tx)).where(*terms).order_by(*order).limit(limit))
+    text = export.header() + "".join(_render(tx, rows))
     return list(export.read_csv(io.StringIO(text, newline="")))
 
 
@@ -229,26 +239,33 @@ def _position() -> ColumnElement[int]:
 
 
 def _columns(tx: Tx) -> list[ColumnElement[Any]]:
-    """Return the place in the order, what the template depends on, and the entry's own columns, times as text."""
-    own = [export.ENTRY_COLUMNS[name] for name in export.OWN_COLUMNS]
-    named = [as_text(tx, entries.c[name]).label(name) for name in (*_SHARED, *own)]
-    return [_position().label("position"), *named]
+    """Return the place in the order, the entry's own columns, and as one text what the template depends on."""
+    own = (export.ENTRY_COLUMNS[name] for name in export.OWN_COLUMNS)
+    return [
+        _position(),
+        *(as_text(tx, entries.c[name]) for name in own),
+        json_list(tx, [as_text(tx, entries.c[name]) for name in _SHARED]),
+    ]
 
 
-def _render(rows: Sequence[Row[Any]], templates: Mapping[tuple[Any, ...], str]) -> Iterator[str]:
-    quoted, shared, own = export.quoted, len(_SHARED) + 1, len(_SHARED) + 1 + export.OWN_TEXTS
+def _read(shared: str) -> dict[str, Any]:
+    return dict(zip(_SHARED, orjson.loads(shared), strict=True))
+
+
+def _render(tx: Tx, rows: Sequence[tuple[Any, ...]]) -> Iterator[str]:
+    quoted, texts = export.quoted, export.OWN_TEXTS + 1
+    templates = _templates(tx, {row[-1] for row in rows})
     for row in rows:
-        texts = ["" if text is None else quoted(text) for text in row[shared:own]]
-        yield templates[row[1:shared]] % (*texts, *["" if value is None else value for value in row[own:]])
+        cells = ["" if text is None else quoted(text) for text in row[1:texts]]
+        yield templates[row[-1]] % (*cells, *["" if value is None else value for value in row[texts:-1]])
 
 
-def _templates(tx: Tx, rows: Sequence[Row[Any]]) -> dict[tuple[Any, ...], str]:
-    """Read what rows refer to and render it once for each combination."""
-    keys = {row[1 : len(_SHARED) + 1] for row in rows}
-    named = [dict(zip(_SHARED, key, strict=True)) for key in keys]
+def _templates(tx: Tx, shared: Iterable[str]) -> dict[str, str]:
+    """Read what lines refer to and render it once for each combination of what they share."""
+    named = {text: _read(text) for text in shared}
 
     def ids(*names: str) -> set[str | None]:
-        return {one[name] for one in named for name in names}
+        return {one[name] for one in named.values() for name in names}
 
     batches = {
         (row["engine_batch_id"], row["part"]): row
@@ -259,14 +276,14 @@ def _templates(tx: Tx, rows: Sequence[Row[Any]]) -> dict[tuple[Any, ...], str]:
     rate_ids = ids("moer_rate_id", "aer_rate_id", "baseline_rate_id")
     rate_rows = {row["rate_id"]: row for row in _by_id(tx, rates, "rate_id", rate_ids)}
     plans = {row["placement_id"]: row for row in _by_id(tx, placements, "placement_id", ids("placement_id"))}
-    made: dict[tuple[Any, ...], str] = {}
+    made: dict[str, str] = {}
     rendered = {
         key: export.batch_cells(row) | export.fact_cells(fact_rows[row["fact_id"]]) for key, row in batches.items()
     }
-    for key, one in zip(keys, named, strict=True):
-        made[key] = export.line_template(
+    for text, one in named.items():
+        made[text] = export.line_template(
             {
-                **rendered[one["engine_batch_id"], one["part"]],
+                **rendered[one["engine_batch_id"], int(one["part"])],
                 **{name: export.text_of(one[column]) for name, column in _SHARED_CELLS.items()},
                 **export.rate_cells("moer", rate_rows.get(one["moer_rate_id"])),
                 **export.rate_cells("aer", rate_rows.get(one["aer_rate_id"])),

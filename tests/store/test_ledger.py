@@ -182,3 +182,13 @@ def test_what_is_recorded_late_is_recorded_when_it_came(database: Database) -> N
         line = exports.entry(tx, booked.entries[0]["entry_id"])
     assert line is not None
     assert booked.entries[0]["recorded_at"] < began <= parse_iso(line["recorded_at"]) <= ended
+
+
+def test_lines_of_one_engine_batch_keep_what_they_differ_in(database: Database) -> None:
+    lines = [None, "", "null", '"', "a,b", "a'b", "a]", "1"]
+    made = batch([item(n, product_line=text, workload=lines[-1 - n]) for n, text in enumerate(lines)], [part(cpu=99)])
+    with database.write() as tx:
+        ledger.insert_booking(tx, book(made))
+    cells = [one for page in exports.pages(database, exports.Selection()) for one in page]
+    assert [one["product_line"] for one in cells] == [text or "" for text in lines]
+    assert [one["workload"] for one in cells] == [text or "" for text in reversed(lines)]
