@@ -11,6 +11,7 @@ from itertools import pairwise
 from math import ceil, log, sqrt
 from typing import Any, NamedTuple, cast
 
+from carbonq import summarize
 from carbonq.model import Endpoint, Model, Region, Throughput
 
 #: Tokens a chat message adds for its role and separators.
@@ -45,7 +46,10 @@ def body_tokens(body: Mapping[str, Any], model: Model) -> BodyTokens:
         inputs = _input_tokens(body.get("input"), model)
         return BodyTokens(sum(inputs), 0, max(inputs, default=0))
     prompt = _message_tokens(body.get("messages"), model)
-    return BodyTokens(prompt, _completion_tokens(body, model), prompt)
+    if summarize.MEMBER in body:
+        answer = completion_tokens(body, model)
+        return BodyTokens(*summarize.foretell(prompt, summarize.room(model.max_input_tokens, answer), answer))
+    return BodyTokens(prompt, completion_tokens(body, model), prompt)
 
 
 def _input_tokens(value: object, model: Model) -> list[int]:
@@ -79,7 +83,8 @@ def _message_tokens(value: object, model: Model) -> int:
     return total
 
 
-def _completion_tokens(body: Mapping[str, Any], model: Model) -> int:
+def completion_tokens(body: Mapping[str, Any], model: Model) -> int:
+    """Return the most tokens an answer may have: what the body asks for, up to the model's limit."""
     for name in ("max_completion_tokens", "max_tokens"):
         asked: object = body.get(name)
         if isinstance(asked, int) and not isinstance(asked, bool) and asked > 0:

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO, NamedTuple, cast
 
 import orjson
 
+from carbonq import summarize
 from carbonq.errors import InvalidRequest
 from carbonq.model import Endpoint
 
@@ -21,9 +22,6 @@ SHAPE = '{"custom_id": "a-1", "method": "POST", "url": "/v1/embeddings", "body":
 
 #: Longest custom_id, in characters.
 MAX_CUSTOM_ID_CHARS = 512
-
-#: What the ``summarize`` kind asks of a chat model; ``{text}`` stands for the document.
-SUMMARIZE_PROMPT = "Summarize the following text in one or two sentences.\n\n{text}"
 
 #: Longest CSV cell, in characters (Python's own default of 131,072 is too short for documents).
 MAX_CELL_CHARS = 64 * 1024 * 1024
@@ -246,7 +244,7 @@ def to_openai_lines(
     fmt: str = "auto",
     column: str | None = None,
     id_column: str | None = None,
-    prompt: str = SUMMARIZE_PROMPT,
+    prompt: str | None = None,
     max_output_tokens: int | None = None,
 ) -> Iterator[bytes]:
     """Turn documents into OpenAI batch lines, one document at a time; ``source`` yields the lines of a file.
@@ -254,7 +252,7 @@ def to_openai_lines(
     ``fmt``: ``jsonl`` (objects with ``id`` and ``text``, or OpenAI lines, which pass through), ``csv`` (a header row;
     ``column`` names the text, ``id_column`` the ids, by default ``id`` where there is one), ``text`` (a document a
     line), ``auto`` (by the first line). Lines that hold no item become blank ones, so that whoever reads the result
-    counts lines as the file does. For a chat endpoint ``prompt`` is asked of each document and
+    counts lines as the file does. For a chat endpoint ``prompt`` is asked of each document, a summary without one, and
     ``max_output_tokens`` bounds the answer. Raises InvalidRequest naming the line, with everything before it yielded.
     """
     lines = _text_lines(source)
@@ -275,14 +273,20 @@ def to_openai_lines(
 
 
 def document_body(
-    text: str, *, endpoint: Endpoint, model: str, prompt: str = SUMMARIZE_PROMPT, max_output_tokens: int | None = None
+    text: str, *, endpoint: Endpoint, model: str, prompt: str | None = None, max_output_tokens: int | None = None
 ) -> dict[str, Any]:
-    """Return the request body that embeds or, on a chat endpoint, asks ``prompt`` of one document."""
+    """Return the request body that embeds or, on a chat endpoint, asks ``prompt`` of one document.
+
+    Without a prompt it asks for a summary, of a document of any length.
+    """
     if endpoint is Endpoint.EMBEDDINGS:
         return {"model": model, "input": text}
-    # replace, not format: a document may be full of braces
-    content = prompt.replace("{text}", text) if "{text}" in prompt else f"{prompt}\n\n{text}"
-    body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": content}]}
+    content, asked = text, {summarize.MEMBER: {"prompt_version": summarize.PROMPT_VERSION}}
+    if prompt is not None:
+        # replace, not format: a document may be full of braces
+        content = prompt.replace("{text}", text) if "{text}" in prompt else f"{prompt}\n\n{text}"
+        asked = {}
+    body: dict[str, Any] = {"model": model, "messages": [{"role": "user", "content": content}], **asked}
     if max_output_tokens is not None:
         body["max_tokens"] = max_output_tokens
     return body
@@ -293,7 +297,7 @@ def _built(
     endpoint: Endpoint,
     model: str,
     *,
-    prompt: str,
+    prompt: str | None,
     max_output_tokens: int | None,
     way_out: str,
 ) -> Iterator[bytes]:

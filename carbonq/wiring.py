@@ -17,7 +17,7 @@ from carbonq.config import RegionSettings, Settings
 from carbonq.engines.protocol import Engine
 from carbonq.errors import ConfigError, NotFound
 from carbonq.meters.protocol import Component, Meter
-from carbonq.model import Maintenance, Model, Region
+from carbonq.model import Endpoint, Maintenance, Model, Region
 from carbonq.plan.treatment import TreatmentRules
 from carbonq.services import installation, setup
 from carbonq.services.installation import Shared
@@ -262,10 +262,19 @@ def pull_model(settings: Settings, name: str, *, report: Callable[[str], None]) 
 
 
 def make_engine(model: Model, *, threads: int = 1, folder: Path | None = None) -> Engine:
-    """Return the engine of a model, not loaded yet; ``folder`` is the models folder.
+    """Return the engine of a model, not loaded yet; one that chats also summarises. ``folder`` is the models folder.
 
     Raises ConfigError for an engine that does not exist.
     """
+    engine = _make_engine(model, threads, folder)
+    if model.endpoint is not Endpoint.CHAT:
+        return engine
+    from carbonq.engines.summarizing import SummarizingEngine
+
+    return SummarizingEngine(engine, model)
+
+
+def _make_engine(model: Model, threads: int, folder: Path | None) -> Engine:
     if model.engine == "wordllama":
         from carbonq.engines.wordllama import WordLlamaEngine
 

@@ -190,7 +190,8 @@ def test_documents_for_a_chat_model() -> None:
     assert made[0]["url"] == "/v1/chat/completions"
     assert made[0]["body"] == {
         "model": "m",
-        "messages": [{"role": "user", "content": jsonl.SUMMARIZE_PROMPT.replace("{text}", "a {text} b")}],
+        "messages": [{"role": "user", "content": "a {text} b"}],
+        "summarize": {"prompt_version": "1"},
         "max_tokens": 9,
     }
     plain = convert(b"x", endpoint=Endpoint.CHAT, prompt="Say it:")[0]["body"]
