@@ -16,7 +16,7 @@ from sqlalchemy import create_engine
 
 from carbonq.store import schema
 from carbonq.store.database import Database
-from tests.databases import Reused, postgres_database
+from tests.databases import Reused, opened, postgres_database
 
 IS_CI = os.environ.get("CI") == "true"
 
@@ -113,9 +113,9 @@ def database_url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 def _migrated(url: str) -> None:
-    opened = Database(url)
-    schema.upgrade(opened)
-    opened.dispose()
+    made = Database(url)
+    schema.upgrade(made)
+    made.dispose()
 
 
 @pytest.fixture(scope="session")
@@ -138,9 +138,9 @@ def database(request: pytest.FixtureRequest) -> Iterator[Database]:
 @pytest.fixture
 def postgresql(postgres_migrated: Reused) -> Iterator[Database]:
     """A migrated PostgreSQL database, for tests of what only several writers at once can do."""
-    opened = Database(postgres_migrated.migrated())
-    yield opened
-    opened.dispose()
+    made = opened(postgres_migrated.migrated())
+    yield made
+    made.dispose()
 
 
 @pytest.fixture
@@ -148,6 +148,6 @@ def sqlite_database(tmp_path: Path, sqlite_template: Path) -> Iterator[Database]
     """A migrated SQLite database, for tests that are not about the database."""
     path = tmp_path / "carbonq.db"
     shutil.copy(sqlite_template, path)
-    opened = Database(f"sqlite:///{path}")
-    yield opened
-    opened.dispose()
+    made = opened(f"sqlite:///{path}")
+    yield made
+    made.dispose()

@@ -40,6 +40,23 @@ _DISCONNECT = """
 """
 
 
+#: The first database of each kind, whose statements the later ones use.
+_FIRST: dict[str, Database] = {}
+
+
+def opened(url: str) -> Database:
+    """Open a database with all the statements that were compiled before: that takes longer than running most."""
+    made = Database(url)
+    first = _FIRST.setdefault(made.engine.dialect.name, made)
+    if first is made:
+        with made.read():  # the dialect learns its server
+            return made
+    for engine, known in ((made.engine, first.engine), (made._writer, first._writer)):  # pyright: ignore[reportPrivateUsage]
+        engine.dialect = known.dialect
+        engine._compiled_cache = known._compiled_cache  # pyright: ignore[reportPrivateUsage]
+    return made
+
+
 @contextmanager
 def connected(url: str) -> Generator[Connection]:
     engine = create_engine(url, isolation_level="AUTOCOMMIT")

@@ -9,26 +9,15 @@ from pathlib import Path
 import httpx
 import pytest
 
-from carbonq.store import schema
-from carbonq.store.database import Database
 from tests.api.harness import Harness, build_harness, serving
-
-
-@pytest.fixture(scope="session")
-def empty_database(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A migrated SQLite file to copy: migrating anew for each test would take most of the time."""
-    path = tmp_path_factory.mktemp("template") / "carbonq.db"
-    database = Database(f"sqlite:///{path}")
-    schema.upgrade(database)
-    database.dispose()
-    return path
+from tests.databases import opened
 
 
 @pytest.fixture
-def harness(empty_database: Path, tmp_path: Path) -> Iterator[Harness]:
+def harness(sqlite_template: Path, tmp_path: Path) -> Iterator[Harness]:
     """A prepared API with two tenants and a live worker in each of two regions."""
-    shutil.copy(empty_database, tmp_path / "api.db")
-    database = Database(f"sqlite:///{tmp_path / 'api.db'}")
+    shutil.copy(sqlite_template, tmp_path / "api.db")
+    database = opened(f"sqlite:///{tmp_path / 'api.db'}")
     yield build_harness(database, tmp_path / "blobs")
     database.dispose()
 

@@ -204,7 +204,7 @@ def test_several_hosts_may_upgrade_an_empty_database_at_once(database_url: str) 
             stderr=subprocess.PIPE,
             text=True,
         )
-        for _ in range(3)
+        for _ in range(2)
     ]
     for host in hosts:
         assert host.stdout is not None

@@ -52,7 +52,7 @@ def whole() -> Lines:
     return cells(book(batch(items, parts, model=WRITER)))
 
 
-@settings(max_examples=60, **PATIENT)
+@settings(max_examples=30, **PATIENT)
 @given(engine_batches(), rate_books())
 def test_every_booking_is_recomputed_from_its_own_fields(made: EngineBatch, rates: RateBook) -> None:
     report = check(cells(book(made, rates)))
@@ -61,7 +61,7 @@ def test_every_booking_is_recomputed_from_its_own_fields(made: EngineBatch, rate
     assert (report.whole_batches, report.partial_batches) == (len(made.parts), 0)
 
 
-@settings(max_examples=40, **PATIENT)
+@settings(max_examples=20, **PATIENT)
 @given(engine_batches(), rate_books(), st.data())
 def test_a_part_of_an_engine_batch_is_checked_and_called_partial(
     made: EngineBatch, rates: RateBook, data: st.DataObject
@@ -137,7 +137,7 @@ def test_nothing_is_wrong_with_the_lines_those_changes_were_made_to() -> None:
     assert check(whole()).problems == []
 
 
-@settings(max_examples=40, **PATIENT)
+@settings(max_examples=20, **PATIENT)
 @given(engine_batches(), rate_books(), st.randoms(use_true_random=False))
 def test_a_microjoule_moved_between_two_items_is_noticed(
     made: EngineBatch, rates: RateBook, chance: random.Random
@@ -264,7 +264,7 @@ def test_unreadable_figures_are_named_and_never_crash(cell: str, what: str) -> N
     assert any(what in problem.what and problem.line == 2 for problem in check(lines).problems)
 
 
-@settings(max_examples=200, **PATIENT)
+@settings(max_examples=80, **PATIENT)
 @given(st.sampled_from(export.COLUMNS), st.text(max_size=12) | st.sampled_from(["0", "-1", "1.5", "nan", "2026"]))
 def test_no_cell_whatever_makes_it_crash(name: str, value: str) -> None:
     lines = whole()
@@ -272,7 +272,7 @@ def test_no_cell_whatever_makes_it_crash(name: str, value: str) -> None:
     check(lines)
 
 
-@settings(max_examples=80, **PATIENT)
+@settings(max_examples=40, **PATIENT)
 @given(st.sampled_from(sorted(verify.REQUIRED)), st.integers(1, 5), st.data())
 def test_what_is_read_once_for_many_lines_hides_nothing(name: str, row: int, data: st.DataObject) -> None:
     """The quick way through lines that have much in common says what the slow one says."""
