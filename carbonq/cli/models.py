@@ -11,9 +11,10 @@ from carbonq.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
     from carbonq.config import Settings
+    from carbonq.embedded.model_check import Tried
     from carbonq.model import Model
 
-app = typer.Typer(no_args_is_help=True, help="Models: list, show, pull.")
+app = typer.Typer(no_args_is_help=True, help="Models: list, show, check, pull.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A name that `models list` shows.")]
 
@@ -21,7 +22,10 @@ Name = Annotated[str, typer.Argument(metavar="NAME", help="A name that `models l
 def _row(settings: Settings, model: Model) -> dict[str, Any]:
     from carbonq import wiring
 
-    row: dict[str, Any] = {"name": model.name, "engine": model.engine, "endpoint": model.endpoint.value}
+    row: dict[str, Any] = {
+        **{"name": model.name, "engine": model.engine, "endpoint": model.endpoint.value, "tier": model.tier},
+        "context_tokens": model.max_input_tokens + model.max_output_tokens,
+    }
     try:
         return {**row, "is_ready": True, "path": str(wiring.find_model(settings, model)), "missing": None}
     except ConfigError as error:
@@ -30,7 +34,7 @@ def _row(settings: Settings, model: Model) -> dict[str, Any]:
 
 @app.command("list")
 def list_models(as_json: AsJson = False) -> None:
-    """List the models of the settings, and where each lies on this machine or what is missing.
+    """List the models of the settings: engine, context, tier, and where each lies or its server, or what is missing.
 
     Example: carbonq models list
     """
@@ -42,10 +46,13 @@ def list_models(as_json: AsJson = False) -> None:
         emit_json(rows)
         return
     cells = [
-        (row["name"], row["engine"], row["endpoint"], "ready" if row["is_ready"] else "missing", row["path"])
+        (
+            *(row["name"], row["engine"], row["endpoint"], row["context_tokens"], row["tier"]),
+            *("ready" if row["is_ready"] else "missing", row["path"]),
+        )
         for row in rows
     ]
-    emit_table(("name", "engine", "endpoint", "state", "path"), cells)
+    emit_table(("name", "engine", "endpoint", "context", "tier", "state", "path or URL"), cells)
     for row in rows:
         if not row["is_ready"]:
             say(f"{row['name']}: {row['missing']}")
@@ -77,6 +84,63 @@ def show(name: Name, as_json: AsJson = False) -> None:
         emit_json(values)
     else:
         emit_pairs(list(values.items()))
+
+
+@app.command()
+def check(
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]...", help="Only these; none: all.")] = None,
+    region: Annotated[str | None, typer.Option("--region", help="Whose meters to read; unset: the first.")] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Try models: load each or reach its server, run one tiny request, print its speed and energy.
+
+    Exit status 1 if one does not work that the settings or you name. Energy is that of one request alone, with this
+    host's meters; a short one says little.
+
+    Example: carbonq models check smollm2-135m-instruct
+    """
+    from carbonq import config
+    from carbonq.embedded import model_check
+
+    settings = config.load()
+    if region is not None and region not in settings.regions:
+        raise NotFound(f"there is no region {region!r}; known: {', '.join(settings.regions) or 'none'}")
+    named = region or next(iter(settings.regions), None)
+    rows: list[dict[str, Any]] = []
+    failed: list[str] = []
+    for one in model_check.try_models(settings, model_check.chosen(settings, names or []), region=named):
+        rows.append(_tried(one))
+        if one.error is not None:
+            say(f"{one.model.name}: {one.error}")
+        if one.is_failed:
+            failed.append(one.model.name)
+    if as_json:
+        emit_json(rows)
+    else:
+        columns = ("name", "state", "tokens_per_s", "ttft_s", "joules", "quality", "context_tokens", "engine_version")
+        emit_table(columns, [[row[name] for name in columns] for row in rows])
+    if failed:
+        say(f"these do not work: {', '.join(failed)}")
+        raise typer.Exit(1)
+
+
+def _tried(one: Tried) -> dict[str, Any]:
+    speed, energy_uj = one.tokens_per_s, one.energy_uj
+    return {
+        "name": one.model.name,
+        "engine": one.model.engine,
+        "engine_version": one.engine_version,
+        "state": "works" if one.error is None else "fails" if one.is_asked_for else "missing",
+        "error": one.error,
+        "context_tokens": one.model.max_input_tokens + one.model.max_output_tokens,
+        "prompt_tokens": one.prompt_tokens,
+        "completion_tokens": one.completion_tokens,
+        "seconds": one.seconds,
+        "tokens_per_s": None if speed is None else round(speed, 1),
+        "ttft_s": None if one.ttft_s is None else round(one.ttft_s, 3),
+        "joules": None if energy_uj is None else energy_uj / 1e6,
+        "quality": None if one.quality is None else one.quality.value,
+    }
 
 
 @app.command()
