@@ -38,6 +38,10 @@ logger = logging.getLogger(__name__)
 #: How long a thread keeps the interpreter, in seconds: realtime p99 is 10 ms instead of 54 ms beside pure Python work.
 SWITCH_INTERVAL_S = 0.0005
 
+#: Longest wait for the next attempt, in machine seconds, and never more than a lease: a full disk costs no more than a
+#: worker that died.
+BACKOFF_CAP_S = 60.0
+
 
 def main(settings: Settings, region_name: str) -> None:
     """Run the worker of a region until a stop signal: the engine batch in progress ends, the rest is given back.
@@ -88,6 +92,7 @@ def main(settings: Settings, region_name: str) -> None:
             max_attempts=settings.max_attempts,
             checkpoint_items=settings.checkpoint_items,
             checkpoint_s=settings.checkpoint_s,
+            backoff_cap_s=min(BACKOFF_CAP_S, settings.lease_s),
         ),
     )
     behind = WriteBehind(runtime.db, spool)

@@ -82,7 +82,7 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
 
     def run_reap() -> None:
         rates.refresh(db, clock.now())
-        reap.reap(
+        reaped = reap.reap(
             db,
             clock,
             rates=rates.book,
@@ -90,6 +90,8 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
             max_attempts=settings.max_attempts,
             recorded_by=context.name,
         )
+        if reaped:
+            tickets.nudge("plan")
         gaps.book_gaps(
             db,
             clock,

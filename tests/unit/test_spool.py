@@ -31,10 +31,23 @@ def test_a_torn_record_is_set_aside(tmp_path: Path) -> None:
     assert path.with_suffix(".bad").exists()
 
 
-def test_a_disk_that_refuses_is_said(tmp_path: Path) -> None:
-    (tmp_path / "file").write_text("")
+def test_what_the_disk_refuses_stays_in_memory_up_to_a_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    root = tmp_path / "spool"
+    root.write_text("")  # a file where the folder should be
+    spool = Spool(root)
+    kept = spool.put({"number": 1})
+    assert "cannot spool" in caplog.text and "12 bytes are in memory" in caplog.text
+    monkeypatch.setattr("carbonq.spool.MAX_IN_MEMORY_BYTES", 20)
     with pytest.raises(StoreUnavailable, match="cannot spool"):
-        Spool(tmp_path / "file").put({})
+        spool.put({"number": 2})
+    root.unlink()
+    spool.put({"number": 3})
+    assert [record["number"] for _, record in spool.records()] == [3, 1]
+    spool.done(kept)
+    assert [record["number"] for _, record in spool.records()] == [3]
+    assert list(root.glob("*.part")) == []
 
 
 def test_of_two_workers_of_a_host_one_replays(tmp_path: Path) -> None:
