@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from carbonq.meters import attribution
 from carbonq.meters.accounts import Account, Stretch
 from carbonq.meters.attribution import Span
-from carbonq.meters.protocol import DEVICE_LOST, MERGED, SHARED_DEVICE, Component, Meter
+from carbonq.meters.protocol import DEVICE_LOST, MERGED, METER_OUTAGE, SHARED_DEVICE, Component, Meter
 from carbonq.shares import apportion
 
 logger = logging.getLogger(__name__)
@@ -25,7 +25,7 @@ _NS_PER_S = 1_000_000_000
 
 @dataclass(frozen=True, slots=True)
 class IdleShare:
-    """Energy of a span in which no engine batch was active; ``is_others``: somebody else was using the device."""
+    """Energy of a span without engine batches, or around an outage; ``is_others``: somebody else used the device."""
 
     span: Span
     component: Component
@@ -139,7 +139,8 @@ class Counter:
         for stretch, stretch_uj in zip(stretches, by_stretch, strict=True):
             parts = stretch.spans()
             for span, uj in zip(parts, attribution.over_time(stretch_uj, parts), strict=True):
-                if stretch.accounts:
+                # What a meter counted around an outage is of some engine batch of then, and nobody can say of which.
+                if stretch.accounts and METER_OUTAGE not in marks:
                     self._credit(span, uj, stretch.accounts)
                 else:
                     idle(IdleShare(span, self.component, uj, SHARED_DEVICE in marks, marks))

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from carbonq.meters import fetch
 from carbonq.meters.polled import LOST_AFTER_S, Polled, Unanswered
-from carbonq.meters.protocol import COUNTER_RESET, SAMPLING_GAP, Component, MeterKind
+from carbonq.meters.protocol import COUNTER_RESET, METER_OUTAGE, Component, MeterKind
 from carbonq.model import Quality
 
 #: The exporter's name of the counter (mJ), as its default set of metrics has it.
@@ -71,8 +71,8 @@ class DcgmMeter:
         """Say whether a counter was reset, or the exporter did not answer for a while."""
         with self._lock:
             was_reset, self._was_reset = self._was_reset, False
-        had_gap = self._polled.was_silent()
-        return (*((COUNTER_RESET,) if was_reset else ()), *((SAMPLING_GAP,) if had_gap else ()))
+        was_away = self._polled.was_silent()
+        return (*((COUNTER_RESET,) if was_reset else ()), *((METER_OUTAGE,) if was_away else ()))
 
     def close(self) -> None:
         """End the thread."""

@@ -20,7 +20,7 @@ from carbonq.errors import ConfigError
 from carbonq.meters import fetch
 from carbonq.meters.polled import LOST_AFTER_S, Polled, Unanswered
 from carbonq.meters.power import PowerCounter
-from carbonq.meters.protocol import COUNTER_RESET, SAMPLING_GAP, Component, MeterKind
+from carbonq.meters.protocol import COUNTER_RESET, METER_OUTAGE, SAMPLING_GAP, Component, MeterKind
 from carbonq.model import Quality
 
 #: Units of energy in uJ, and of power in mW.
@@ -113,8 +113,9 @@ class ExternalMeter:
         with self._lock:
             was_reset, self._was_reset = self._was_reset, False
             had_gap = self._power is not None and self._power.had_gap()
-        had_gap = had_gap or was_silent
-        return (*((COUNTER_RESET,) if was_reset else ()), *((SAMPLING_GAP,) if had_gap else ()))
+        if self._power is not None:
+            return (SAMPLING_GAP,) if had_gap or was_silent else ()
+        return (*((COUNTER_RESET,) if was_reset else ()), *((METER_OUTAGE,) if was_silent else ()))
 
     def close(self) -> None:
         """End the thread."""

@@ -7,7 +7,15 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, consumes, initialize, invariant, rule
 
 from carbonq.meters.hub import Closing, Handle, Hub
-from carbonq.meters.protocol import COUNTER_RESET, MERGED, SHARED_DEVICE, Component, IdleWindow, MeteredPart
+from carbonq.meters.protocol import (
+    COUNTER_RESET,
+    MERGED,
+    METER_OUTAGE,
+    SHARED_DEVICE,
+    Component,
+    IdleWindow,
+    MeteredPart,
+)
 from carbonq.model import EntryKind, Quality
 from carbonq.testing import FAKE_EPOCH, FakeClock, FakeMeter
 from carbonq.units import WINDOW
@@ -82,7 +90,7 @@ class LateBalance(RuleBasedStateMachine):
     def wait(self, machine_s: float) -> None:
         self.clock.advance_machine(machine_s)
 
-    @rule(component=st.sampled_from(COMPONENTS), mark=st.sampled_from([COUNTER_RESET, SHARED_DEVICE]))
+    @rule(component=st.sampled_from(COMPONENTS), mark=st.sampled_from([COUNTER_RESET, METER_OUTAGE, SHARED_DEVICE]))
     def mark(self, component: Component, mark: str) -> None:
         self.meters[component].next_marks = (mark,)
 

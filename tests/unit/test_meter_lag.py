@@ -10,6 +10,7 @@ from carbonq.meters.protocol import (
     COUNTER_RESET,
     DEVICE_LOST,
     MERGED,
+    METER_OUTAGE,
     SHARED_DEVICE,
     Component,
     MeterKind,
@@ -167,6 +168,26 @@ def test_marks_make_the_figures_of_their_interval_estimates_and_no_others() -> N
     world.wait(1.0, uj=10)
     _, info = world.hub.end(handle)
     assert (info.quality, info.device_ids) == (Quality.MEASURED, ("GPU-1",))
+
+
+def test_what_was_counted_around_an_outage_is_charged_to_nobody() -> None:
+    world = World()
+    world.hub.flush()
+    during = world.hub.start()
+    world.wait(1.0)
+    world.meter.next_marks = (METER_OUTAGE,)
+    [part], info = world.hub.end(during)
+    assert (part.gpu_uj, info.quality, info.device_ids) == (None, Quality.ESTIMATED, ("GPU-1", METER_OUTAGE))
+    after = world.hub.start()
+    world.wait(1.0, uj=90)  # what the one before used, too, and the meter shows only now
+    world.meter.next_marks = (METER_OUTAGE,)
+    world.hub.tick()
+    world.wait(1.0, uj=50)
+    [part], info = world.hub.end(after)
+    assert (part.gpu_uj, info.quality) == (50, Quality.ESTIMATED)
+    [idle] = world.hub.flush()
+    assert (idle.kind, idle.part.gpu_uj) == (EntryKind.IDLE, 90)
+    assert METER_OUTAGE in idle.info.device_ids
 
 
 def test_what_others_use_while_we_are_idle_is_theirs() -> None:

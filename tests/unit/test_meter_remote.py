@@ -16,7 +16,7 @@ from carbonq.meters import fetch
 from carbonq.meters.dcgm import DcgmMeter
 from carbonq.meters.external import ExternalMeter, Place
 from carbonq.meters.polled import Unanswered
-from carbonq.meters.protocol import COUNTER_RESET, SAMPLING_GAP, Component, MeterKind, MeterLost
+from carbonq.meters.protocol import COUNTER_RESET, METER_OUTAGE, Component, MeterKind, MeterLost
 from carbonq.model import Quality
 
 
@@ -107,7 +107,7 @@ def test_an_exporters_counters_are_summed_once_each(server: Server, dcgm: Callab
     until(lambda: server.answers > answers + 5)
     server.show(lines(a=7, b=5_002))
     until(lambda: (both.read_uj(), one.read_uj()) == (19_000, 2_000))
-    assert (both.marks(), one.marks()) == ((COUNTER_RESET, SAMPLING_GAP), (SAMPLING_GAP,))
+    assert (both.marks(), one.marks()) == ((COUNTER_RESET, METER_OUTAGE), (METER_OUTAGE,))
     until(lambda: (both.marks(), one.marks()) == ((), ()))
 
 
@@ -166,14 +166,14 @@ def test_what_was_counted_while_nothing_was_answered_is_marked(server: Server, b
     server.show('{"energy": 5}')
     meter = external(server, "J", "$.energy")
     try:
-        assert SAMPLING_GAP not in meter.marks()
+        assert METER_OUTAGE not in meter.marks()
         server.show(*broken)
-        until(lambda: SAMPLING_GAP in meter.marks())
+        until(lambda: METER_OUTAGE in meter.marks())
         assert meter.read_uj() == 0
-        assert SAMPLING_GAP in meter.marks()
+        assert METER_OUTAGE in meter.marks()
         server.show('{"energy": 7}')
         until(lambda: meter.read_uj() == 2_000_000)
-        until(lambda: SAMPLING_GAP not in meter.marks())
+        until(lambda: METER_OUTAGE not in meter.marks())
     finally:
         meter.close()
 
@@ -187,7 +187,7 @@ def test_a_number_that_no_meter_can_have_counted_is_refused(server: Server, numb
         asked = server.answers
         until(lambda: server.answers > asked + 2)
         assert meter.read_uj() == 0
-        assert SAMPLING_GAP in meter.marks()
+        assert METER_OUTAGE in meter.marks()
     finally:
         meter.close()
 
