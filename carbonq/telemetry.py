@@ -49,6 +49,12 @@ JOBS = Gauge("carbonq_jobs", "Jobs by state", ["state"])
 LIVE_WORKERS = Gauge("carbonq_live_workers", "Region workers heard of lately", ["region"])
 DEAF_WORKERS = Gauge("carbonq_deaf_workers", "Region workers that live and leave their tickets alone", ["region"])
 
+#: The ledger's seals, likewise; machine seconds.
+LEDGER_SEAL_AGE_SECONDS = Gauge("carbonq_ledger_seal_age_seconds", "Time since the newest seal of the ledger")
+LEDGER_UNSEALED_AGE_SECONDS = Gauge(
+    "carbonq_ledger_unsealed_age_seconds", "Time since the oldest ledger line without a seal was recorded; 0: none"
+)
+
 #: Grid sources and zones, likewise from the database; ages are grid seconds.
 GRID_STALE_SHARE = Gauge(
     "carbonq_grid_stale_zones_ratio", "Share of zones whose rates are all stale, by signal", ["signal"]
@@ -78,6 +84,12 @@ def set_up_logging(level: str) -> None:
         logging.getLogger(name).setLevel(logging.WARNING)
     # Ticks that expired before anybody took them: that is what ``expires`` is for.
     logging.getLogger("celery.worker.request").setLevel(logging.WARNING)
+
+
+def show_seals(newest_s: float | None, waiting_s: float) -> None:
+    """Set the gauges of the ledger's seals; what is not known is NaN."""
+    LEDGER_SEAL_AGE_SECONDS.set(float("nan") if newest_s is None else newest_s)
+    LEDGER_UNSEALED_AGE_SECONDS.set(waiting_s)
 
 
 def show_sources(figures: Sequence[SourceFigures]) -> None:

@@ -12,10 +12,10 @@ from fastapi.responses import JSONResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from carbonq import telemetry
-from carbonq.api.context import ApiDep
+from carbonq.api.context import Api, ApiDep
 from carbonq.errors import CarbonqError, StoreUnavailable
 from carbonq.model import JobState
-from carbonq.store import deaf, jobs, schema, sources
+from carbonq.store import deaf, jobs, schema, seals, sources
 
 logger = logging.getLogger(__name__)
 
@@ -61,10 +61,19 @@ def metrics(api: ApiDep) -> Response:
         telemetry.show_sources(sources.figures(states, api.clock.now(), api.max_stale_s))
         for state in JobState:
             telemetry.JOBS.labels(state.value).set(counts.get(state, 0))
+    telemetry.show_seals(*_seal_ages(api))
     snapshot = api.directory.snapshot
     for name in snapshot.regions:
         telemetry.LIVE_WORKERS.labels(name).set(len(snapshot.workers.get(name, ())))
     return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+
+def _seal_ages(api: Api) -> tuple[float | None, float]:
+    try:
+        with api.db.read() as tx:
+            return seals.ages(tx)
+    except StoreUnavailable:  # a login without the right to see what waits has all other figures
+        return None, float("nan")
 
 
 def _check(probe: Callable[[], object]) -> str:

@@ -36,18 +36,22 @@ def seal(
         made = [] if head else sealing.seal(database)
         with database.read() as tx:
             found = seals.newest(tx)
+            ages = seals.ages(tx)
     if found is None:
         say("the ledger has no entries to seal yet")
         raise typer.Exit(1 if head else 0)
     newest = found[0]
     if as_json:
-        emit_json(asdict(newest) | {"hash": newest.hashed().hex(), "made": len(made)})
+        emit_json(asdict(newest) | {"hash": newest.hashed().hex(), "made": len(made)} | ages._asdict())
     elif head:
         sys.stdout.write(newest.hashed().hex() + "\n")
     else:
         entries = sum(one.entries for one in made)
         say(f"{entries:,} entry revisions sealed" if made else "nothing waits for a seal")
-        emit_pairs([("seal", newest.seal), ("sealed_at", newest.sealed_at), ("hash", newest.hashed().hex())])
+        age = f"{ages.newest_s:,.0f} s"
+        emit_pairs(
+            [("seal", newest.seal), ("sealed_at", newest.sealed_at), ("age", age), ("hash", newest.hashed().hex())]
+        )
 
 
 def proof(

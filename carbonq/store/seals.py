@@ -9,7 +9,7 @@ from sqlalchemy import and_, delete, insert, or_, select
 
 from carbonq.merkle import Seal
 from carbonq.store.database import Tx
-from carbonq.store.dialect import insert_columns, is_any_of, stored_text
+from carbonq.store.dialect import insert_columns, is_any_of, machine_now, stored_text
 from carbonq.store.leaves import Line, PartKey, Span, within
 from carbonq.store.tables import engine_batches, entries, seal_parts, seals, unsealed
 
@@ -68,6 +68,24 @@ def sizes(tx: Tx, ids: Sequence[str]) -> dict[PartKey, int]:
     columns = (engine_batches.c.engine_batch_id, engine_batches.c.part, engine_batches.c["items"])
     found = select(*columns).where(is_any_of(tx, engine_batches.c.engine_batch_id, ids))
     return {(batch, part): items for batch, part, items in tx.execute(found)}
+
+
+class Ages(NamedTuple):
+    """Machine seconds since the newest seal (None: there is none) and the oldest waiting line's record (0: none)."""
+
+    newest_s: float | None
+    waiting_s: float
+
+
+def ages(tx: Tx) -> Ages:
+    """Return how old the newest seal is and how long the oldest line has waited for one."""
+    sealed_at = tx.execute(select(seals.c.sealed_at).order_by(seals.c.seal.desc()).limit(1)).scalar_one_or_none()
+    is_same = and_(*(entries.c[name] == unsealed.c[name] for name in ("engine_batch_id", "part", "revision")))
+    oldest = select(entries.c.recorded_at).select_from(unsealed.join(entries, is_same)).order_by(unsealed.c.unsealed_id)
+    recorded_at = tx.execute(oldest.limit(1)).scalar_one_or_none()
+    now = machine_now(tx)
+    newest_s, waiting_s = (at and max(0.0, (now - at).total_seconds()) for at in (sealed_at, recorded_at))
+    return Ages(newest_s, waiting_s or 0.0)
 
 
 def forget_waiting(tx: Tx, rows: Iterable[Waiting]) -> int:

@@ -128,7 +128,7 @@ GRANT INSERT, UPDATE (returned_at) ON gaps TO carbonq_control;
 -- Seals: control makes them; who checks the ledger needs what waits for one too.
 GRANT SELECT ON seals, seal_parts TO carbonq_api, carbonq_control, carbonq_auditor;
 GRANT INSERT ON seals, seal_parts TO carbonq_control;
-GRANT SELECT ON unsealed TO carbonq_control, carbonq_auditor;
+GRANT SELECT ON unsealed TO carbonq_api, carbonq_control, carbonq_auditor;
 GRANT DELETE ON unsealed TO carbonq_control;
 -- What the export joins to an entry.
 GRANT SELECT (chunk_id, model, endpoint) ON chunks TO carbonq_auditor;

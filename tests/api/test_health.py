@@ -41,5 +41,6 @@ def test_metrics_count_by_route_template_and_hold_no_ids(harness: Harness, http:
     workers = {sample.labels["region"]: sample.value for sample in families["carbonq_live_workers"].samples}
     assert {name: workers[name] for name in ("fr", "se")} == {"fr": 1, "se": 1}  # others are of tests before
     assert "carbonq_api_realtime_seconds" in ours
+    assert families["carbonq_ledger_unsealed_age_seconds"].samples[0].value >= 0
     for secret in (job_id, "acme", "wp-admin", "key_"):
         assert secret not in content

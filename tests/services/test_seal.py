@@ -20,7 +20,7 @@ from carbonq.services.seal_check import Seen, check
 from carbonq.store import leaves, ledger, seals
 from carbonq.store.database import Database
 from carbonq.store.tables import entries, unsealed
-from tests.services.booked import store
+from tests.services.booked import configure, store
 from tests.services.sealed import bookings, fill, findings, place
 from tests.unit.bookings import batch, book, item
 
@@ -220,3 +220,19 @@ def test_what_is_not_sealed_or_another_tenants_has_no_proof(database: Database) 
         prove(database, entry_id, head="0" * 64)
     assert verify.check_proof(prove(database, entry_id, tenant="acme")).problems == []
     assert findings(database) == []
+
+
+def test_the_age_of_what_waits_and_of_the_newest_seal(database: Database) -> None:
+    configure(database)
+
+    def ages() -> seals.Ages:
+        with database.read() as tx:
+            return seals.ages(tx)
+
+    assert ages() == (None, 0)
+    store(database, book())
+    assert ages().newest_s is None
+    assert ages().waiting_s > 0
+    seal(database)
+    assert ages().waiting_s == 0
+    assert 0 <= (ages().newest_s or 0) < 600
