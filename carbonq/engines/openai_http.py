@@ -145,6 +145,8 @@ class OpenAIHttpEngine:
                 if should_stop():
                     raise Stopped
                 futures.wait([running], timeout=_LOOK_S)
+                if running.cancelled():
+                    raise EngineError(f"the model {self._model.name} was closed", is_retryable=True)
                 if running.done():
                     return self._results(requests, running.result())
         finally:
@@ -164,13 +166,13 @@ class OpenAIHttpEngine:
             return ()  # it has ended or not begun
 
     def close(self) -> None:
-        """Close all connections; safe to call twice."""
+        """Close all connections, also of what is out; safe to call twice."""
         with self._lock:
             loop, client, thread = self._loop, self._client, self._thread
             self._loop = self._client = self._caller = self._thread = None
         if loop is None or client is None or thread is None:
             return
-        asyncio.run_coroutine_threadsafe(client.aclose(), loop).result(5)
+        asyncio.run_coroutine_threadsafe(_end(client), loop).result(5)
         loop.call_soon_threadsafe(loop.stop)
         thread.join(5)
         loop.close()
@@ -319,6 +321,14 @@ class OpenAIHttpEngine:
             else one
             for one in found
         ]
+
+
+async def _end(client: httpx.AsyncClient) -> None:
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in others:
+        task.cancel()
+    await asyncio.gather(*others, return_exceptions=True)
+    await client.aclose()
 
 
 def _counts(failed: Sequence[_Failed], found: Sequence[object]) -> tuple[int, int, str]:

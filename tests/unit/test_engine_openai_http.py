@@ -328,12 +328,27 @@ def test_no_more_requests_are_out_than_said_and_a_second_caller_does_not_wait(se
     engine = make(concurrency=3)
     thread = threading.Thread(target=engine.run, args=([chat(str(index)) for index in range(7)], never))
     thread.start()
-    server.wait_for(3)
-    assert one(engine, chat("q", user="quick")).status_code == 200
-    assert server.out == 3
-    release.set()
-    thread.join()
+    try:
+        server.wait_for(3)
+        assert one(engine, chat("q", user="quick")).status_code == 200
+        assert server.out == 3
+    finally:
+        release.set()
+        thread.join()
     assert server.most_out <= 4
+
+
+def test_closing_ends_what_is_out(server: ModelServer, make: Make) -> None:
+    release = threading.Event()
+    server.script = lambda *_: Reply(until=release)
+    engine = make()
+    closer = threading.Thread(target=lambda: (server.wait_for(1), engine.close()))
+    closer.start()
+    with pytest.raises(EngineError, match="was closed"):
+        one(engine, chat())
+    closer.join()
+    assert server.gone.wait(5)
+    release.set()
 
 
 @pytest.mark.parametrize(
