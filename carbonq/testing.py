@@ -219,6 +219,10 @@ class FakeMeter:
         """Fail from now on with MeterLost."""
         self._is_lost = True
 
+    def find(self) -> None:
+        """Answer again after ``lose``."""
+        self._is_lost = False
+
     def read_uj(self) -> int:
         """Return the next scripted reading, else the counter. Raises MeterLost after ``lose``."""
         with self._lock:

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from carbonq.meters import attribution
 from carbonq.meters.attribution import Span
-from carbonq.meters.protocol import Component, MeteredPart, MeterInfo
+from carbonq.meters.protocol import Component, MeteredPart, MeterInfo, MeterKind
 from carbonq.model import EntryKind, Quality
 
 
@@ -81,6 +81,16 @@ class Account:
         new = tuple(mark for mark in marks if mark not in self.info.device_ids)
         quality = self.info.quality if self.info.quality is Quality.UPPER_BOUND else Quality.ESTIMATED
         self.info = replace(self.info, quality=quality, device_ids=self.info.device_ids + new)
+
+    def measure_by(self, info: MeterInfo) -> None:
+        """From now on a component that nothing metered may be credited: say by what."""
+        kinds = {
+            name: getattr(info, name)
+            for name in ("gpu_meter", "cpu_meter", "dram_meter")
+            if getattr(self.info, name) is MeterKind.NONE
+        }
+        devices = dict.fromkeys((*info.device_ids, *self.info.device_ids))
+        self.info = replace(self.info, **kinds, device_ids=tuple(devices))
 
     def parts(self) -> tuple[MeteredPart, ...]:
         """Return the windows' parts, oldest first: at least one, and no empty one beside others."""

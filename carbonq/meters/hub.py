@@ -9,9 +9,9 @@ An engine batch that ends sooner than a lag after the last reading is known when
 returns at once and ``Closing.result`` waits for it; ``end`` does both. A worker ticks its hub at every window edge.
 When a tick comes late, the time that crossed the edge is split at the edge in proportion to time, because nothing
 better is known of it; no part ever spans two windows. A meter that is lost is left out from then on: parts keep what it
-had counted, their quality becomes ``estimated``, later parts have None. What must be said of a figure beside that
-stands as a mark among its device ids (``protocol.py``). Everything is thread-safe. Energies are uJ; part times are grid
-times; durations are machine seconds.
+had counted, their quality becomes ``estimated``, later parts have None; when it answers again, a tick takes it up. What
+must be said of a figure beside that stands as a mark among its device ids (``protocol.py``). Everything is thread-safe.
+Energies are uJ; part times are grid times; durations are machine seconds.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ from typing import NewType
 from carbonq.clock import Clock
 from carbonq.meters import attribution
 from carbonq.meters.accounts import Account, Stretch
+from carbonq.meters.closing import Closing
 from carbonq.meters.counter import Counter, IdleShare, Reading
 from carbonq.meters.describe import describe
 from carbonq.meters.protocol import (
+    DEVICE_BACK,
     DEVICE_LOST,
     Component,
     IdleWindow,
@@ -50,38 +52,6 @@ TICK_WAIT_S = 1.0
 
 #: Stands for an engine batch between ``start`` and ``end``.
 Handle = NewType("Handle", int)
-
-
-class Closing:
-    """An engine batch that has ended and whose energy may become known a moment later; from ``Hub.finish``."""
-
-    def __init__(self, hub: Hub, account: Account) -> None:
-        self._hub = hub
-        self._account = account
-
-    @property
-    def is_known(self) -> bool:
-        """Say whether ``result`` returns at once."""
-        return self._account.is_known
-
-    def wait(self, timeout_s: float) -> bool:
-        """Wait at most so long; say whether everything is known now."""
-        return self._hub.wait_for(self._account, timeout_s)
-
-    def so_far(self) -> tuple[tuple[MeteredPart, ...], MeterInfo]:
-        """Return the parts with what was read up to now; a component not read for yet is None."""
-        return self._hub.read_account(self._account)
-
-    def when_known(self, act: Callable[[], None]) -> None:
-        """Call ``act`` once everything is known: now, or soon from the thread that reads; at the latest at the end."""
-        if self.is_known or not self._hub.call_when_known(self._account, act):
-            self.result()
-            act()
-
-    def result(self) -> tuple[tuple[MeteredPart, ...], MeterInfo]:
-        """Return the parts, one a window, and how they were obtained; waits at most the longest lag of the meters."""
-        self._hub.wait_for(self._account, None)
-        return self._hub.read_account(self._account)
 
 
 class Hub:
@@ -117,6 +87,7 @@ class Hub:
         self._idle: dict[tuple[datetime, EntryKind], Account] = {}
         self._all = list(meters)
         self._counters: list[Counter] = []
+        self._lost: list[Meter] = []
         now_ns = self._now_ns()
         for meter in meters:
             self._open(meter, now_ns)
@@ -166,8 +137,10 @@ class Hub:
     def tick(self) -> None:
         """Read the meters; called at window edges, so that no interval has to be split by time.
 
-        Waits for meters that trail, but no longer than ``TICK_WAIT_S``.
+        Waits for meters that trail, but no longer than ``TICK_WAIT_S``. A meter that was lost and answers again is read
+        from then on.
         """
+        self._take_up_lost()
         with self._lock:
             self._advance()
             edge = self._last_grid
@@ -326,8 +299,27 @@ class Hub:
         else:
             counter.give_up()
             self._counters.remove(counter)
+            self._lost.append(counter.meter)
             self._now_estimated((DEVICE_LOST,))
         self._changed.notify_all()
+
+    def _take_up_lost(self) -> None:
+        for meter in list(self._lost):
+            try:
+                meter.read_uj()  # may take long, so nobody is held up by it
+            except MeterLost:
+                continue
+            with self._lock:
+                self._lost.remove(meter)
+                if self._is_closed or meter.component in {one.component for one in self._counters}:
+                    continue
+                self._advance()
+                self._open(meter, self._last_ns)
+                meter.marks()  # of what it counted meanwhile, which is nobody's
+                self._now_estimated((DEVICE_BACK,))
+                for account in (*self._active.values(), *self._idle.values()):
+                    account.measure_by(self._info)
+                logger.warning("%s meter answers again; what was used meanwhile is not known", meter.component)
 
     def _log_lost(self, counter: Counter, error: MeterLost) -> None:
         logger.error("%s meter lost, its component is unknown from now on: %s", counter.component, error)

@@ -143,8 +143,8 @@ class NvmlMeter:
         except (pynvml.NVMLError, MeterLost) as error:
             self.close()
             raise ConfigError(f"no NVIDIA GPU can be metered: {error}") from error
-        self._has_sampled = any(isinstance(device, _Sampled) for device in self._devices)
-        self._has_counted = any(isinstance(device, _Counted) for device in self._devices)
+        self._base_uj = self._last_uj = 0
+        self._is_lost = False
 
     @property
     def component(self) -> Component:
@@ -179,8 +179,18 @@ class NvmlMeter:
         return self._lag_s if self._has_counted else 0.0
 
     def read_uj(self) -> int:
-        """Return the uJ counted since this object was made. Raises MeterLost when a GPU cannot be read."""
-        total_uj = sum(device.read_uj() for device in self._devices)
+        """Return the uJ counted since this object was made. Raises MeterLost when a GPU cannot be read.
+
+        After that each call looks for the same GPUs again; what they used meanwhile is not counted.
+        """
+        if self._is_lost:
+            self._take_up()
+        try:
+            total_uj = self._base_uj + sum(device.read_uj() for device in self._devices)
+        except MeterLost:
+            self._is_lost = True
+            raise
+        self._last_uj = total_uj
         self._is_shared = self._look_for_others()
         return total_uj
 
@@ -197,6 +207,34 @@ class NvmlMeter:
             self._is_open = False
             with contextlib.suppress(self._nvml.NVMLError):
                 self._nvml.nvmlShutdown()
+
+    def _take_up(self) -> None:
+        """Open the GPUs anew by their UUIDs. Raises MeterLost while one of them is not there."""
+        nvml = self._nvml
+        for device in self._devices:
+            device.close()
+        self._devices = []
+        try:
+            # A handle from before a reset, or a reload of the driver, stays lost.
+            if self._is_open:
+                self._is_open = False
+                nvml.nvmlShutdown()
+            nvml.nvmlInit()
+            self._is_open = True
+            self._handles = [nvml.nvmlDeviceGetHandleByUUID(uuid.encode()) for uuid in self._uuids]
+            for handle in self._handles:
+                self._devices.append(self._open(handle))
+        except nvml.NVMLError as error:
+            raise MeterLost(f"the GPU is still lost: {error}") from error
+        self._base_uj, self._is_lost = self._last_uj, False
+
+    @property
+    def _has_sampled(self) -> bool:
+        return any(isinstance(device, _Sampled) for device in self._devices)
+
+    @property
+    def _has_counted(self) -> bool:
+        return any(isinstance(device, _Counted) for device in self._devices)
 
     def _open(self, handle: Any) -> _Counted | _Sampled:
         nvml = self._nvml

@@ -40,6 +40,7 @@ class MeterKind(StrEnum):
 
 #: Marks: what must be said of a figure, which is an estimate then; they stand among its device ids.
 COUNTER_RESET = "counter_reset"  # the counter began again (driver reload): what it showed just before is not known
+DEVICE_BACK = "device_back"  # the meter was lost and answers again: the figure holds what was counted since
 DEVICE_LOST = "device_lost"  # the meter was lost while it ran: the figure holds what was counted before
 MERGED = "merged_interval"  # shorter than the counter's lag: its part, by time, of an interval it shared with others
 METER_OUTAGE = "meter_outage"  # a meter over the network did not answer: whose energy it then counted is not known
@@ -47,7 +48,9 @@ MIG_SLICE = "mig_slice"  # the counter covers the whole GPU of which this is a s
 SAMPLING_GAP = "sampling_gap"  # nothing was sampled for a while and power taken as level in between
 SHARED_DEVICE = "shared_device"  # processes that are not ours used the device, too; the counter cannot tell them apart
 
-MARKS = frozenset({COUNTER_RESET, DEVICE_LOST, MERGED, METER_OUTAGE, MIG_SLICE, SAMPLING_GAP, SHARED_DEVICE})
+MARKS = frozenset(
+    {COUNTER_RESET, DEVICE_BACK, DEVICE_LOST, MERGED, METER_OUTAGE, MIG_SLICE, SAMPLING_GAP, SHARED_DEVICE}
+)
 
 
 #: Stands, with the time, behind the devices of engine batches whose token weights were learned; not about the energy.

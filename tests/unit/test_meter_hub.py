@@ -4,7 +4,7 @@ from datetime import timedelta
 import pytest
 
 from carbonq.meters.hub import Hub
-from carbonq.meters.protocol import Component, MeteredPart, MeterKind
+from carbonq.meters.protocol import DEVICE_BACK, Component, MeteredPart, MeterKind
 from carbonq.model import Quality
 from carbonq.testing import FAKE_EPOCH, FakeClock, FakeMeter
 from carbonq.units import WINDOW
@@ -132,6 +132,33 @@ def test_a_lost_meter_is_unknown_never_zero() -> None:
     later, info = world.hub.end(world.hub.start())
     assert (later[0].gpu_uj, later[0].cpu_uj) == (None, 0)
     assert (info.gpu_meter, info.device_ids) == (MeterKind.NONE, ("fake-0",))
+
+
+def test_a_meter_that_answers_again_is_taken_up_at_a_tick_and_what_it_missed_is_nobodys() -> None:
+    card = FakeMeter(Component.GPU, kind=MeterKind.NVML_COUNTER, quality=Quality.MEASURED, device_ids=["GPU-1"])
+    clock = FakeClock()
+    hub = Hub([card], clock, clock.machine, clock.advance_machine)
+    card.lose()
+    hub.tick()
+    assert hub.info().gpu_meter is MeterKind.NONE
+    during = hub.start()
+    card.burn(70)
+    clock.advance_machine(1.0)
+    hub.tick()
+    assert hub.peek(during)[0].gpu_uj is None
+    card.find()
+    hub.tick()
+    clock.advance_machine(1.0)
+    card.burn(5)
+    [part], info = hub.end(during)
+    assert (part.gpu_uj, info.gpu_meter, info.quality) == (5, MeterKind.NVML_COUNTER, Quality.ESTIMATED)
+    assert info.device_ids == ("GPU-1", DEVICE_BACK)
+    after = hub.start()
+    card.burn(9)
+    clock.advance_machine(1.0)
+    [part], info = hub.end(after)
+    assert (part.gpu_uj, info.quality, info.device_ids) == (9, Quality.MEASURED, ("GPU-1",))
+    assert sum(one.part.gpu_uj or 0 for one in hub.flush()) == 0
 
 
 def test_a_meter_that_is_lost_from_the_start_is_not_used() -> None:

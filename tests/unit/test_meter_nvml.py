@@ -103,6 +103,25 @@ def test_a_lost_device_is_lost_not_zero(host: Host) -> None:
     assert host.run(script, ("GPU-a", 0, 5_000)).startswith("lost: the GPU's energy counter cannot be read")
 
 
+def test_a_lost_device_that_answers_again_counts_on_from_there(host: Host) -> None:
+    script = f"""
+        meter = NvmlMeter()
+        gpus(("GPU-a", 0, 6_000))
+        print(meter.read_uj())
+        for init, row in [(0, ("GPU-a", {GPU_IS_LOST}, 0)), ({DRIVER_NOT_LOADED}, ()), (0, ("GPU-z", 0, 1))]:
+            gpus(*[row][: bool(row)], init=init)
+            try: meter.read_uj()
+            except MeterLost as error: print("lost")
+        gpus(("GPU-z", 0, 1), ("GPU-a", 0, 100))
+        print(meter.read_uj(), *meter.marks())
+        gpus(("GPU-z", 0, 1), ("GPU-a", 0, 107))
+        print(meter.read_uj(), *meter.device_ids)
+        meter.close()
+    """
+    printed = host.run(script, ("GPU-a", 0, 5_000)).splitlines()
+    assert printed == ["1000000", "lost", "lost", "lost", "1000000", "1007000 GPU-a"]
+
+
 REFUSED: list[tuple[list[str], list[tuple[object, ...]], int, str]] = [
     ([], [], 0, "the driver reports none"),
     ([], [("GPU-a", 0, 0)], DRIVER_NOT_LOADED, "no NVIDIA GPU can be metered"),
