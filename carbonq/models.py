@@ -83,7 +83,7 @@ _OPENAI_CHAT = Model(
     chars_per_token=4.2,
     tokens_per_s=500.0,
     uj_per_token=66_000,
-    batch_tokens=65_536,
+    batch_tokens=1_048_576,
     batch_items=64,
     max_output_tokens=128,
     w_prompt=1,
@@ -97,12 +97,14 @@ _OPENAI_EMBEDDINGS = replace(
     max_input_tokens=8_192,
     tokens_per_s=5_000.0,
     uj_per_token=1_060,
-    batch_tokens=131_072,
     batch_items=256,
     max_output_tokens=0,
     w_cached=1,
     w_completion=0,
 )
+
+#: Items of an engine batch for each request that is out at once: few places are empty while its last are answered.
+_ITEMS_A_PLACE = 4
 
 #: Billions of parameters of a server's model that states none.
 _PARAMETERS_B = {Endpoint.CHAT: 8.0, Endpoint.EMBEDDINGS: 0.3}
@@ -221,9 +223,11 @@ def _openai_http(name: str, values: Mapping[str, Any]) -> Model:
     if output >= context:
         raise ConfigError(f"models.{name}.max_output_tokens is {output}; it must be below context_tokens ({context})")
     pid_file = values.get("pid_file")
+    concurrency = int(values.get("concurrency") or 8)
     return replace(
         start,
         name=name,
+        batch_items=max(start.batch_items, _ITEMS_A_PLACE * concurrency),
         max_input_tokens=context - output,
         max_output_tokens=output,
         tier=int(values.get("tier", 1)),
@@ -234,7 +238,7 @@ def _openai_http(name: str, values: Mapping[str, Any]) -> Model:
                 "base_url": str(values["base_url"]),
                 "served_model": values.get("served_model") or name,
                 "api_key": values.get("api_key"),
-                "concurrency": int(values.get("concurrency") or 8),
+                "concurrency": concurrency,
                 "connect_timeout_s": float(values.get("connect_timeout_s") or 5.0),
                 "read_timeout_s": float(values.get("read_timeout_s") or 120.0),
                 "retry_budget_s": float(60.0 if values.get("retry_budget_s") is None else values["retry_budget_s"]),

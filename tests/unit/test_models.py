@@ -50,6 +50,8 @@ def test_a_server_s_model_is_named_there_and_its_limits_and_what_is_recorded_are
         None,
     )
     assert plain.w_completion > plain.w_prompt > plain.w_cached == 0
+    # An engine batch fills the places at the server several times over.
+    assert [models.catalogue({"m": {**url, "concurrency": n}})["m"].batch_items for n in (1, 64)] == [64, 256]
     stated = {"served_model": "o/m", "batch_items": 7, "batch_tokens": 99, "precision": "fp8", "speculative": "eagle3"}
     made = models.catalogue({"mine": {**url, **stated, "endpoint": "/v1/embeddings"}})["mine"]
     assert (made.batch_items, made.batch_tokens, made.precision) == (7, 99, "fp8")
