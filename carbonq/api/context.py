@@ -82,6 +82,7 @@ class Api:
     tickets: ApiTickets
     nudger: Nudger
     replan_margin: float = 0.03
+    price_weight_g: float = 0.0
     sums: JobSums = field(default_factory=JobSums)
     treatments: TreatmentRules = field(default_factory=TreatmentRules)
 

@@ -73,6 +73,7 @@ def make_api(runtime: wiring.Runtime, tickets: Tickets) -> Api:
         settle_after_s=settings.settle_after_s,
         max_stale_s=settings.max_stale_s,
         replan_margin=settings.replan_margin,
+        price_weight_g=settings.price_weight_g,
         tickets=tickets,
         nudger=Nudger(tickets),
         treatments=wiring.make_treatments(settings),

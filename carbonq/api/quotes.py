@@ -122,6 +122,7 @@ def _answer(api: Api, new: NewJob, ask: Ask, has_deadline: bool) -> dict[str, An
         throughputs=learned,
         max_stale_s=api.max_stale_s,
         models=api.models,
+        price_weight_g=api.price_weight_g,
     )
     notes = list(made.notes)
     if api.treatments.is_observed or new.tenant in api.treatments.observed_tenants:
@@ -199,6 +200,7 @@ def _point_view(one: SetPoint, made: Quote) -> dict[str, Any]:
         "gco2e": _rounded(point.grams),
         "spread_gco2e": _rounded(point.spread_g),
         "extra_gco2e": _rounded(point.extra_g),
+        "weighted_price_g": _rounded(point.price_g),
         "baseline_gco2e": _rounded(point.baseline_g),
         "saved_gco2e": _rounded(point.saved_g),
         "saved_pct": _share(point),

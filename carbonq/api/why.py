@@ -35,7 +35,7 @@ def explain_job(
     with api.db.read() as tx:
         job = jobs.get(tx, job_id, caller.tenant)
         learned = throughputs.get_all(tx)
-    world = World(regions_of(api), api.models, learned, api.max_stale_s, api.replan_margin)
+    world = World(regions_of(api), api.models, learned, api.max_stale_s, api.replan_margin, api.price_weight_g)
     made = why.why(api.db, job, world, api.clock, after=after, limit=limit)
     page = views.page_view([_group_view(group) for group in made.groups], has_more=made.has_more)
     return page | {
@@ -78,6 +78,7 @@ def _group_view(group: Group) -> dict[str, Any]:
             "compared_with": None if found is None else "outlook of the plan" if group.is_rebuilt else "outlook now",
             "choices": None if found is None else found.choices,
             "gco2e": None if found is None or found.own is None else _grams(found.own.grams),
+            "weighted_price_g": None if found is None or found.own is None else _grams(found.own.price_g),
             "passed_over": [] if found is None or outlook is None else [_passed(one, outlook) for one in found.passed],
             "runner_up": None if found is None or outlook is None else _runner_up(found, outlook),
         },
@@ -94,6 +95,7 @@ def _runner_up(found: Explained, outlook: Outlook) -> dict[str, Any] | None:
     return {
         **_cell_view(found.runner_up, outlook),
         "more_gco2e": _grams(found.more_g),
+        "more_weighted_price_g": _grams(found.more_price_g),
         "more_pct": None if found.more_share is None else round(100 * found.more_share, 2),
     }
 
@@ -104,6 +106,7 @@ def _cell_view(cell: Cell, outlook: Outlook) -> dict[str, Any]:
         "window_at": iso(outlook.window_at(cell.window)),
         "g_per_kwh": cell.g_per_kwh,
         "gco2e": _grams(cell.grams),
+        "weighted_price_g": _grams(cell.price_g),
     }
 
 

@@ -198,7 +198,13 @@ def _asked(asked: dict[str, Any], found: dict[str, Any]) -> list[tuple[str, obje
         percent = "" if share is None else f" ({abs(share):g} %)"
         amount = f"{_grams(abs(saved), asked['saved_spread_gco2e'])}{percent} {'less' if saved > 0 else 'more'} than"
         against = f"the baseline's {_grams(asked['baseline_gco2e'], None)}"
-        pairs.append(("saving", f"{amount} {against}" if saved else f"none: it is {against}"))
+        # The baseline's queue starts at once, back to back; a plan leaves accepted work where it is.
+        dearer = "none: " if saved < 0 else ""
+        why = ", which would run at once: later rates are higher, or room is left only there" if saved < 0 else ""
+        pairs.append(("saving", f"{dearer}{amount} {against}{why}" if saved else f"none: it is {against}"))
+    if asked["weighted_price_g"]:
+        price = _grams(asked["weighted_price_g"], None).removesuffix("CO2e")
+        pairs.append(("price", f"weighs as much as {price} of carbon; it decides with the rates and is no carbon"))
     if asked["is_met"]:
         pairs.append(("deadline", "can be met beside what is accepted already"))
     else:

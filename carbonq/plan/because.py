@@ -95,7 +95,10 @@ def _reason(facts: Facts, found: Explained | None) -> Iterable[str]:
         yield f"Its deadline {_time(facts.deadline_at)} left no other window."
     if found is None:
         if facts.reason in {"carbon", "deadline"}:
-            yield "What else there was cannot be told any more: the forecasts of that time are no longer kept."
+            yield (
+                "What else there was cannot be told any more: what was known at that time is no longer kept, or was "
+                "corrected since."
+            )
         return
     if found.own is None:
         return
@@ -109,10 +112,11 @@ def _reason(facts: Facts, found: Explained | None) -> Iterable[str]:
 
 
 def _passed(one: Passed, facts: Facts, own: Cell, outlook: Outlook) -> str:
-    cells = f"{one.cells:,} cleaner cell{'s' if one.cells != 1 else ''}"
+    is_priced = own.price_g > 0 or one.best.price_g > 0
+    cells = f"{one.cells:,} {'cheaper' if is_priced else 'cleaner'} cell{'s' if one.cells != 1 else ''}"
     lie = "lies" if one.cells == 1 else "lie"
-    best = f"the cleanest is {_cell(one.best, outlook)}"
-    share = 100 * (own.grams - one.best.grams) / own.grams if own.grams > 0 else 0.0
+    best = f"the {'cheapest' if is_priced else 'cleanest'} is {_cell(one.best, outlook)}"
+    share = 100 * (own.cost_g - one.best.cost_g) / own.cost_g if own.cost_g > 0 else 0.0
     latest = facts.latest_start_at
     before = f"its latest safe start {_time(latest)}" if latest is not None else "its latest safe start"
     return {
@@ -139,13 +143,23 @@ def _passed(one: Passed, facts: Facts, own: Cell, outlook: Outlook) -> str:
 
 
 def _runner_up(facts: Facts, found: Explained, outlook: Outlook) -> Iterable[str]:
-    if found.runner_up is None or found.more_g is None or found.more_g < 0:
+    if found.runner_up is None or found.own is None or found.more_g is None or found.more_price_g is None:
+        return
+    more_g = found.more_g + found.more_price_g
+    if more_g < 0:
+        return
+    there = _cell(found.runner_up, outlook)
+    if not more_g:
+        yield f"{there} costs as much."
         return
     share = "" if found.more_share is None else f" ({100 * found.more_share:.1f} %)"
-    more = readable.grams(found.more_g)
-    there = _cell(found.runner_up, outlook)
     each = "" if facts.chunks == 1 else " a chunk"
-    yield f"The runner-up, {there}, would cost {more}{each}{share} more." if found.more_g else f"{there} costs as much."
+    parts = f": {_signed(found.more_g)} of carbon, {_signed(found.more_price_g)} by price" if found.more_price_g else ""
+    yield f"The runner-up, {there}, would cost {readable.grams(more_g)}{each}{share} more{parts}."
+
+
+def _signed(grams: float) -> str:
+    return f"{readable.grams(abs(grams))} {'less' if grams < 0 else 'more'}"
 
 
 def _since(facts: Facts) -> Iterable[str]:

@@ -6,10 +6,17 @@ the ledger leaves it empty.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import numpy.typing as npt
 
 from carbonq import estimate
 from carbonq.model import Model, Region, Throughput
+from carbonq.units import UJ_PER_KWH
+
+FloatArray = npt.NDArray[np.float64]
 
 #: Bytes of a token where the model is not known any more.
 _BYTES_PER_TOKEN = 4.0
@@ -58,3 +65,15 @@ def extra_g(
         size = tokens * (_BYTES_PER_TOKEN if model is None else model.chars_per_token)
         grams += size / 1e9 * float(region.transfer_kwh_per_gb) * float(region.transfer_g_per_kwh)
     return grams
+
+
+def weighted_price_g(regions: Sequence[Region], energy_uj: FloatArray, price_weight_g: float) -> FloatArray:
+    """Return the grams that the price of some energy (by region) weighs; a price not stated counts as the dearest.
+
+    All 0 where nothing is weighed or no price is stated, as in planning.
+    """
+    prices = np.array([math.nan if one.price_per_kwh is None else float(one.price_per_kwh) for one in regions])
+    if price_weight_g <= 0 or np.isnan(prices).all():
+        return np.zeros(len(regions))
+    pue = np.array([float(one.pue) for one in regions])
+    return price_weight_g * pue * np.nan_to_num(prices, nan=float(np.nanmax(prices))) * energy_uj / UJ_PER_KWH

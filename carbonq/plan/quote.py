@@ -1,7 +1,8 @@
 """What some work would cause if it came now: at once at home, and by any deadline in any set of regions. Pure.
 
 Accepted work keeps its cells; the new chunks, all alike, take the cheapest lanes that are left, which is the optimum
-for chunks of at most a window. Costs are energy x PUE x rate of one signal (gCO2e). Seconds are grid seconds from now.
+for chunks of at most a window; short ones share lanes as in plans. Costs are energy x PUE x rate of one signal, gCO2e.
+Seconds are grid seconds from now.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import numpy.typing as npt
 from carbonq.plan.capacity import Capacity
 from carbonq.plan.outlook import Outlook
 from carbonq.plan.policy import OVERRUN_SHARE
+from carbonq.plan.solver.bundles import BUNDLE_FILL, is_short
 from carbonq.plan.taken import span
 from carbonq.units import UJ_PER_KWH, WINDOW_S
 
@@ -30,8 +32,9 @@ _EPSILON_S = 1e-6
 class Work:
     """``chunks`` alike, by region row: what one takes on one slot there, in grid seconds, uJ and grams besides.
 
-    ``extra_g`` is what does not depend on the hour (transfer, embodied carbon): it decides with the rates and is said
-    apart from their grams. ``guard_s`` is kept free before a deadline.
+    ``extra_g`` is what does not depend on the hour (transfer, embodied carbon), ``price_g`` the grams that the price of
+    the energy weighs (None: nothing): they decide with the rates and are said apart from their grams. ``guard_s`` is
+    kept free before a deadline.
     """
 
     chunks: int
@@ -39,6 +42,22 @@ class Work:
     energy_uj: FloatArray
     extra_g: FloatArray
     guard_s: float
+    price_g: FloatArray | None = None
+
+    @property
+    def beside_g(self) -> FloatArray:
+        """What decides beside the rates."""
+        return self.extra_g if self.price_g is None else self.extra_g + self.price_g
+
+    def sharing(self, left_s: float) -> IntArray:
+        """Return how many chunks share a lane by [region, 0: running window with ``left_s`` left, 1: any other].
+
+        As in plans: only such as fit twice into the part of a window that is filled.
+        """
+        room_s = np.array([min(left_s, BUNDLE_FILL * WINDOW_S), BUNDLE_FILL * WINDOW_S])
+        fit = np.floor(room_s / self.duration_s[:, None] + _EPSILON_S).astype(np.int64)
+        fit[~is_short(self.duration_s)] = 1
+        return np.clip(fit, 1, max(1, self.chunks))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +89,7 @@ class Point:
     regions: tuple[int, ...]
     grams: float | None
     extra_g: float
+    price_g: float
     spread_g: float | None
     baseline_g: float | None
     saved_g: float | None
@@ -118,7 +138,7 @@ class Quoter:
         """Place the work: with a deadline as cleanly as can be, without one as early, nearest region first."""
         rows = sorted(set(regions))
         counts = np.zeros_like(self._free)
-        ends = self._starts_s[None, :] + work.duration_s[:, None]
+        ends = self._starts_s[None, :] + self._sharing(work) * work.duration_s[:, None]
         usable = self._usable(work, rows)
         in_time = usable if deadline_s is None else usable & (ends <= deadline_s - work.guard_s + _EPSILON_S)
         left = self._fill(work, in_time, counts, by_carbon=deadline_s is not None, count=work.chunks)
@@ -157,12 +177,20 @@ class Quoter:
         order = np.lexsort(keys)
         rows, columns = rows[order], columns[order]
         if all(spans[row] == 1 for row in np.unique(rows)):
-            free = np.maximum(self._free[rows, columns] - counts[rows, columns], 0)
+            room = self._free * self._sharing(work)
+            free = np.maximum(room[rows, columns] - counts[rows, columns], 0)
             before = np.concatenate(([0], np.cumsum(free)[:-1])) if len(free) else free
             take = np.clip(count - before, 0, free)
             np.add.at(counts, (rows, columns), take)
             return count - int(take.sum())
         return self._fill_long(spans, rows, columns, counts, count)
+
+    def _sharing(self, work: Work) -> IntArray:
+        """Return how many chunks share a lane of each cell."""
+        first, other = work.sharing(self._left_s).T
+        shared = np.repeat(other[:, None], self._free.shape[1], axis=1)
+        shared[:, 0] = first
+        return shared
 
     def _fill_long(self, spans: Sequence[int], rows: IntArray, columns: IntArray, counts: IntArray, count: int) -> int:
         """Place chunks of several windows, best start first: each holds its lane in all of them."""
@@ -186,10 +214,10 @@ class Quoter:
         return count
 
     def _costs(self, work: Work, spans: Sequence[int]) -> FloatArray:
-        cost = np.empty_like(self._filled)
+        cost, beside_g = np.empty_like(self._filled), work.beside_g
         for row, cells in enumerate(spans):
             mean = _ahead(self._filled[row], cells)
-            cost[row] = work.energy_uj[row] / UJ_PER_KWH * mean + work.extra_g[row]
+            cost[row] = work.energy_uj[row] / UJ_PER_KWH * mean + beside_g[row]
         return cost
 
     def _point(
@@ -217,13 +245,15 @@ class Quoter:
             there = base_kwh > 0
             base_g = float((base_kwh[there] * self._rates[there]).sum())
             base_g = None if math.isnan(base_g) else base_g
-        ends = self._starts_s[None, :] + work.duration_s[:, None]
         has_chunks = counts > 0
+        in_a_row = np.minimum(counts, self._sharing(work))
+        ends = self._starts_s[None, :] + in_a_row * work.duration_s[:, None]
         return Point(
             deadline_s=deadline_s,
             regions=rows,
             grams=grams,
             extra_g=float((counts.sum(axis=1) * work.extra_g).sum()),
+            price_g=0.0 if work.price_g is None else float((counts.sum(axis=1) * work.price_g).sum()),
             spread_g=None if grams is None else self._spread_of(kwh),
             baseline_g=base_g,
             saved_g=None if grams is None or base_g is None else base_g - grams,

@@ -1,7 +1,8 @@
 """Why chunks are where they are: what was cheaper and why it was passed over, and what the runner-up costs. Pure.
 
 Computed from an outlook and what is free in it. Costs are energy x PUE x rate plus what does not depend on the hour
-(gCO2e). A cell without a rate is never cheaper. Seconds are grid seconds from the outlook's now.
+(gCO2e), and what the price weighs, which is said apart. A cell without a rate is never cheaper. Seconds are grid
+seconds from the outlook's now.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Why(StrEnum):
 class Case:
     """A chunk in a cell, given by row and column of the outlook.
 
-    ``energy_uj`` and ``extra_g`` are what it takes by region row; ``allowed`` the rows where the job may run,
+    ``energy_uj`` and ``extra_g`` are what it takes by region row, ``price_g`` the grams that its price weighs there
+    (None: prices do not count); ``allowed`` the rows where the job may run,
     ``usable`` those of them that serve the model and take work. ``max_g`` caps it (inf: no cap).
     """
 
@@ -56,16 +58,23 @@ class Case:
     allowed: frozenset[int]
     usable: frozenset[int]
     max_g: float = math.inf
+    price_g: FloatArray | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell (row, column), its rate in g/kWh, and what one chunk costs there in grams."""
+    """A cell (row, column), its rate in g/kWh, and what one chunk costs there: grams, and those its price weighs."""
 
     region: int
     window: int
     g_per_kwh: float
     grams: float
+    price_g: float = 0.0
+
+    @property
+    def cost_g(self) -> float:
+        """What is compared: both together."""
+        return self.grams + self.price_g
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,8 +91,9 @@ class Explained:
     """What was found. ``own`` is None where the rate of the cell is not known.
 
     ``choices`` counts the cells that were allowed, in time and free, the own one included. ``runner_up`` is the
-    cheapest of them but for the own one and ``more_g`` what one chunk costs more there (negative: less), ``more_share``
-    the same as a share of the own cost; None where there is none. ``is_cheapest``: no usable cell is cheaper.
+    cheapest of them but for the own one and ``more_g`` the grams that one chunk causes more there (negative: less), as
+    ``more_price_g`` what its price weighs more; ``more_share`` is both as a share of the own cost; None where there is
+    none. ``is_cheapest``: no usable cell is cheaper.
     """
 
     own: Cell | None
@@ -91,6 +101,7 @@ class Explained:
     passed: tuple[Passed, ...]
     runner_up: Cell | None
     more_g: float | None
+    more_price_g: float | None
     more_share: float | None
     is_cheapest: bool
     is_over_cap: bool
@@ -118,7 +129,9 @@ def explain(
         rates[case.region, case.window] = own_g_per_kwh
     cells = span(case.duration_s)
     means = np.array([_ahead(row, cells) for row in rates * outlook.pue[:, None]]).reshape(rates.shape)
-    cost = case.energy_uj[:, None] / UJ_PER_KWH * means + case.extra_g[:, None]
+    grams = case.energy_uj[:, None] / UJ_PER_KWH * means + case.extra_g[:, None]
+    price_g = np.zeros(len(grams)) if case.price_g is None else case.price_g
+    cost = grams + price_g[:, None]
     held = np.array([_least_ahead(row, cells) for row in free]).reshape(free.shape)
     label = _labels(case, held, starts_s)
     own_g = float(cost[case.region, case.window])
@@ -128,10 +141,10 @@ def explain(
     choices = int((label == 0).sum()) + int(label[case.region, case.window] != 0)
 
     def cell(place: tuple[int, int]) -> Cell:
-        return Cell(place[0], place[1], float(rates[place]), float(cost[place]))
+        return Cell(place[0], place[1], float(rates[place]), float(grams[place]), float(price_g[place[0]]))
 
     if math.isnan(own_g):
-        return Explained(None, choices, (), _best(cost, is_free, cell), None, None, False, False)
+        return Explained(None, choices, (), _best(cost, is_free, cell), None, None, None, False, False)
     cheaper = (cost < own_g - _EPSILON * abs(own_g)) & ~is_own
     passed: list[Passed] = []
     for code, why in enumerate(_ORDER, start=1):
@@ -144,17 +157,18 @@ def explain(
     if best is not None:
         why = _of_free(case, outlook, best, own_g, margin)
         passed.append(Passed(why, int(open_.sum()), best))
-    runner_up = _best(cost, is_free, cell)
-    more = None if runner_up is None else runner_up.grams - own_g
+    runner_up, own = _best(cost, is_free, cell), cell((case.region, case.window))
+    more = None if runner_up is None else runner_up.cost_g - own_g
     return Explained(
-        own=cell((case.region, case.window)),
+        own=own,
         choices=choices,
         passed=tuple(passed),
         runner_up=runner_up,
-        more_g=more,
+        more_g=None if runner_up is None else runner_up.grams - own.grams,
+        more_price_g=None if runner_up is None else runner_up.price_g - own.price_g,
         more_share=None if more is None or own_g <= 0 else more / own_g,
         is_cheapest=best is None,
-        is_over_cap=own_g > case.max_g * (1 + _EPSILON),
+        is_over_cap=own.grams > case.max_g * (1 + _EPSILON),
     )
 
 
@@ -176,7 +190,7 @@ def _labels(case: Case, free: IntArray, starts_s: FloatArray) -> IntArray:
 
 
 def _of_free(case: Case, outlook: Outlook, best: Cell, own_g: float, margin: float) -> Why:
-    gain = own_g - best.grams
+    gain = own_g - best.cost_g
     if outlook.spread.shape == outlook.g_per_kwh.shape:
         places = ((case.region, case.window), (best.region, best.window))
         errors = [

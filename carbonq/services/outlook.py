@@ -77,9 +77,13 @@ def read_history(tx: Tx, key: tuple[str, Signal, str | None], start: datetime, e
     """Return what was observed by window in ``[start, end)``; longer steps are repeated, what is missing is NaN."""
     first = window_index(start)
     values = np.full(window_index(end) - first, np.nan)
-    for at, step_s, value in forecasts.history(tx, key[0], key[1], start, end, source=key[2]):
-        place = window_index(at) - first
-        values[place : place + max(1, step_s // WINDOW_S)] = value
+    found = forecasts.history(tx, key[0], key[1], start, end, source=key[2])
+    times = np.maximum(found.step_s // WINDOW_S, 1)
+    # Each row's windows one after another: where rows overlap, the later one counts.
+    place = np.repeat((found.window_s // WINDOW_S).astype(np.int64) - first, times)
+    place += np.arange(len(place)) - np.repeat(np.cumsum(times) - times, times)
+    is_inside = place < len(values)
+    values[place[is_inside]] = np.repeat(found.g_per_kwh, times)[is_inside]
     return Series(first, values)
 
 

@@ -120,11 +120,13 @@ def quote(
     throughputs: Mapping[tuple[str, str], Throughput],
     max_stale_s: float,
     models: Mapping[str, Model] | None = None,
+    price_weight_g: float = 0.0,
 ) -> Quote:
     """Return what ``ask`` would cause; nothing is written and nothing locked.
 
-    ``regions`` are all of the installation's as they are now, ``models`` those that accepted work may be of; that the
-    ask makes sense is checked by ``submit.check_meaning``. Raises StoreUnavailable.
+    ``regions`` are all of the installation's as they are now, ``models`` those that accepted work may be of,
+    ``price_weight_g`` the grams that one unit of price weighs; that the ask makes sense is checked by
+    ``submit.check_meaning``. Raises StoreUnavailable.
     """
     now = clock.now()
     home = next((region for region in regions if region.name == home_region), None)
@@ -146,6 +148,7 @@ def quote(
         factor=clock.factor,
         chunk_fill=chunk_fill,
         max_chunk_items=max_chunk_items,
+        price_weight_g=price_weight_g,
     )
     curve = _Curve(
         ask, now, regions=shown, home=home, quoter=quoter, outlook=outlook, estimates=estimates, free_at=free_at
@@ -177,8 +180,10 @@ class _Estimates:
         factor: float,
         chunk_fill: float,
         max_chunk_items: int,
+        price_weight_g: float,
     ) -> None:
         self.ask, self.factor, self._model, self._home = ask, factor, model, home
+        self._price_weight_g = price_weight_g
         self._regions, self._learned = regions, throughputs
         self.speeds = [estimate.speed(model, region.hardware, throughputs) for region in regions]
         allowed = estimate.allowed_regions(regions, ask.regions, model.name)
@@ -207,12 +212,14 @@ class _Estimates:
         # Of equal chunks none is shorter than the longest item, which is never cut.
         tokens = self.ask.tokens / chunks
         machine_s = np.array([tokens / speed.tokens_per_s for speed in self.speeds])
+        energy_uj = np.array([tokens * speed.uj_per_token for speed in self.speeds])
         return Work(
             chunks=chunks,
             duration_s=(machine_s + policy.TURNOVER_S) * self.factor,
-            energy_uj=np.array([tokens * speed.uj_per_token for speed in self.speeds]),
+            energy_uj=energy_uj,
             extra_g=np.array([self._extra_g(round(tokens), region) for region in self._regions]),
             guard_s=policy.guard_s(max(tokens, self.ask.longest_item) / slowest, self.factor, self._margin),
+            price_g=hardware.weighted_price_g(self._regions, energy_uj, self._price_weight_g),
         )
 
     def _extra_g(self, tokens: int, region: Region) -> float:

@@ -72,13 +72,18 @@ class WhyPage:
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What placements are explained by; ``margin`` is the gain below which nothing moves, as a share."""
+    """What placements are explained by.
+
+    ``margin`` is the gain below which nothing moves, as a share; ``price_weight_g`` the grams that one unit of price
+    weighs.
+    """
 
     regions: Sequence[Region]
     models: Mapping[str, Model]
     learned: Mapping[tuple[str, str], Throughput]
     max_stale_s: float
     margin: float
+    price_weight_g: float = 0.0
 
 
 def why(db: Database, job: Job, world: World, clock: Clock, *, after: str | None = None, limit: int = 20) -> WhyPage:
@@ -172,7 +177,9 @@ class _Teller:
         if first.planned_at is not None and window_of(first.planned_at) <= first.window_at:
             then = self._outlook(first.planned_at, signal, first)
         is_rebuilt = then is not None and first.g_per_kwh is not None and _rate(then, first) == first.g_per_kwh
-        chosen = then if is_rebuilt else present
+        has_begun = first.state is not ChunkState.PLACED or first.has_ticket or first.has_run
+        # What has begun cannot be compared with what is free from now on.
+        chosen = then if is_rebuilt else None if has_begun else present
         at = first.planned_at if is_rebuilt and first.planned_at is not None else self._now
         case = None if chosen is None else self._case(chosen, first, at)
         found = None
@@ -278,19 +285,17 @@ class _Teller:
         model = self._world.models.get(first.model)
         cap = self._cap(first)
         tokens, duration_s = first.est_tokens, first.est_duration_s
+        energies = [
+            hardware.energy_uj(tokens, first.est_energy_uj, region, model, self._world.learned) for region in regions
+        ]
+        energy_uj = np.array(energies, dtype=np.float64)
         return Case(
             region=names.index(first.region),
             window=_column(outlook, first.window_at),
             release_s=max(0.0, (first.release_at - at).total_seconds()),
             latest_s=(latest_at - at).total_seconds(),
             duration_s=(duration_s + policy.TURNOVER_S) * self._factor,
-            energy_uj=np.array(
-                [
-                    hardware.energy_uj(tokens, first.est_energy_uj, region, model, self._world.learned)
-                    for region in regions
-                ],
-                dtype=np.float64,
-            ),
+            energy_uj=energy_uj,
             extra_g=np.array(
                 [
                     hardware.extra_g(tokens, duration_s, region, model, self._world.learned, home=first.home)
@@ -302,6 +307,7 @@ class _Teller:
                 row for row in allowed if regions[row].serves(first.model) and regions[row].state is RegionState.ACTIVE
             ),
             max_g=math.inf if cap is None else cap,
+            price_g=hardware.weighted_price_g(regions, energy_uj, self._world.price_weight_g),
         )
 
     def _cap(self, first: ChunkFacts) -> float | None:

@@ -31,6 +31,14 @@ def epoch_s(raw: Sequence[datetime | str | None]) -> npt.NDArray[np.float64]:
     return found
 
 
+def epochs(raw: Sequence[datetime | str]) -> npt.NDArray[np.float64]:
+    """Turn raw times that are all there and hardly alike into seconds since 1970, all at once."""
+    if raw and isinstance(raw[0], str):
+        # As ``dialect.UtcDateTime`` writes them; numpy takes no zone.
+        return np.array([str(one).removesuffix("Z") for one in raw], dtype="datetime64[us]").astype(np.int64) / 1e6
+    return np.array([one.timestamp() for one in raw if not isinstance(one, str)], dtype=np.float64)
+
+
 def bound(tx: Connection, table: Table, name: str, values: Sequence[Any]) -> list[Any]:
     """Return the values of a column as the driver takes them; equal ones are written once."""
     process = table.c[name].type.dialect_impl(tx.dialect).bind_processor(tx.dialect)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, RowMapping, Table, Text, delete, func, select, tuple_, type_coerce, update
+import numpy as np
+import numpy.typing as npt
+from sqlalchemy import ColumnElement, RowMapping, Table, delete, func, select, tuple_, update
 
 from carbonq.model import Signal
 from carbonq.signals import Forecast, Observation
 from carbonq.store import packing, restatements
+from carbonq.store.bulk import epochs, raw_time
 from carbonq.store.database import Tx
 from carbonq.store.dialect import insert_new, is_any_of, serialise
 from carbonq.store.tables import forecasts, observations
@@ -183,20 +187,28 @@ def observed(
     return list(newest.values())
 
 
-def history(
-    tx: Tx, zone: str, signal: Signal, start: datetime, end: datetime, *, source: str | None = None
-) -> list[tuple[datetime, int, float]]:
-    """Return (window start, step in s, g/kWh) of all revisions in ``[start, end)``; of each window the last one counts.
+@dataclass(frozen=True, slots=True)
+class History:
+    """What was observed, by column: window starts (s since 1970), steps (s) and g/kWh, in order of window."""
 
-    By default of any source. Rows are ordered by window, then by when each was said.
+    window_s: npt.NDArray[np.float64]
+    step_s: npt.NDArray[np.int64]
+    g_per_kwh: npt.NDArray[np.float64]
 
-    For arithmetic over weeks of windows, hence floats and no more columns than that needs.
+
+def history(tx: Tx, zone: str, signal: Signal, start: datetime, end: datetime, *, source: str | None = None) -> History:
+    """Return all revisions in ``[start, end)``, by default of any source; of each window the last one counts.
+
+    Rows are ordered by window, then by when each was said. For arithmetic over weeks of windows, hence columns of
+    floats: an object for each row would take most of the time.
     """
-    # Read as text or number, whichever the database gives: a Decimal for each would take most of the time.
-    value = type_coerce(observations.c.g_per_kwh, Text) if tx.dialect.name == "sqlite" else observations.c.g_per_kwh
-    columns: tuple[ColumnElement[Any], ...] = (observations.c.window_at, observations.c.step_s, value)
-    rows = tx.execute(select(*columns).where(*_span(zone, signal, start, end, source)).order_by(*_ORDER))
-    return [(at, step_s, float(g_per_kwh)) for at, step_s, g_per_kwh in rows]
+    columns = (raw_time(tx, observations.c.window_at), observations.c.step_s, observations.c.g_per_kwh)
+    statement = select(*columns).where(*_span(zone, signal, start, end, source)).order_by(*_ORDER)
+    with tx.execute(statement) as result:
+        rows = [] if result.cursor is None else result.cursor.fetchall()
+    times, steps, values = zip(*rows, strict=True) if rows else ((), (), ())
+    rates = np.fromiter(map(float, values), dtype=np.float64, count=len(values))
+    return History(epochs(times), np.array(steps, dtype=np.int64), rates)
 
 
 #: Revisions of a window in the order in which they replace each other.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from typing import Any
@@ -137,6 +138,31 @@ def test_a_chunk_that_stays_because_the_gain_is_below_the_margin(api: Harness, h
     assert group["dirtiest"]["compared_with"] == "outlook now" and passed(group)["below_margin"] == 5
     text = " ".join(group["sentences"])
     assert "moved only for more than 3 %" in text and "cannot be put together exactly any more" in text
+
+
+def test_what_has_begun_is_not_compared_with_what_is_free_from_now_on(api: Harness, http: httpx.Client) -> None:
+    job_id = submit(http, region="fr")
+    plan(api)
+    with api.db.write() as tx:
+        tx.execute(update(placements).values(g_per_kwh=Decimal("205.0")))
+        tx.execute(update(chunks).values(dispatched_at=api.clock.now()))
+    (group,) = why(http, job_id)["data"]
+    assert group["is_dispatched"] and group["dirtiest"]["compared_with"] is None
+    assert any("cannot be told any more" in one for one in group["sentences"])
+
+
+def test_the_price_is_told_apart(api: Harness, http: httpx.Client) -> None:
+    job_id = submit(http)
+    plan(api)
+    with api.db.write() as tx:
+        region_rows.sync(tx, [replace(one, price_per_kwh=Decimal("0.5")) for one in REGIONS])
+    api.api.directory.refresh()
+    assert why(http, job_id)["data"][0]["dirtiest"]["weighted_price_g"] == 0
+    object.__setattr__(api.api, "price_weight_g", 100.0)
+    dirtiest = why(http, job_id)["data"][0]["dirtiest"]
+    # 0.5 x 100 g a kWh beside 100 g/kWh.
+    assert dirtiest["weighted_price_g"] == pytest.approx(dirtiest["gco2e"] / 2, rel=1e-4)
+    assert dirtiest["runner_up"]["more_weighted_price_g"] == 0
 
 
 def test_past_windows_whose_forecasts_are_gone(api: Harness, http: httpx.Client) -> None:

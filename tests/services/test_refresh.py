@@ -216,7 +216,7 @@ def test_what_was_corrected_is_asked_for_hourly_and_becomes_a_revision(database:
     with database.read() as tx:
         (found,) = forecasts.observed(tx, *KEY, START - 101 * HOUR, START - 99 * HOUR)
         revisions = forecasts.history(tx, *KEY, START - 101 * HOUR, START - 99 * HOUR)
-    assert found.g_per_kwh == 9 and [value for _, _, value in revisions] == [8.0, 9.0]
+    assert found.g_per_kwh == 9 and revisions.g_per_kwh.tolist() == [8.0, 9.0]
 
 
 def test_a_forecast_without_a_stamp_of_its_own_is_not_stored_again_while_it_says_the_same(
@@ -297,7 +297,7 @@ def test_two_workers_at_once_store_nothing_twice_and_ask_once(database: Database
     assert sum(one.forecasts for one in outcomes) == 6 and sum(one.observations for one in outcomes) == 6 * 2
     with database.read() as tx:
         for zone in zones:
-            assert len(forecasts.history(tx, zone, Signal.MOER, START - HOUR * 3, START + HOUR)) == 26
+            assert len(forecasts.history(tx, zone, Signal.MOER, START - HOUR * 3, START + HOUR).window_s) == 26
 
 
 def test_sources_that_left_the_settings_are_forgotten_and_their_values_stay(sqlite_database: Database) -> None:

@@ -12,7 +12,7 @@ from carbonq.errors import SignalUnavailable
 from carbonq.grid.recorded import RecordedSource, recording
 from carbonq.model import RateStatus, Signal
 from carbonq.plan.outlook import Basis
-from carbonq.services.outlook import load_outlook, series
+from carbonq.services.outlook import load_outlook, read_history, series
 from carbonq.services.rates import RateCache
 from carbonq.services.refresh import refresh
 from carbonq.signals import Forecast, Observation
@@ -20,7 +20,7 @@ from carbonq.store import forecasts
 from carbonq.store.database import Database
 from carbonq.units import WINDOW, window_index
 from tests.services.planning import NORTH, SOUTH, START, SetClock
-from tests.store.test_forecasts import FORECAST
+from tests.store.test_forecasts import FORECAST, OBSERVATION
 
 
 class Away:
@@ -108,3 +108,16 @@ def test_steps_become_windows(step_s: int, start_s: int, expected: list[float]) 
     made = series(replace(FORECAST, start_at=start_at, step_s=step_s, values=values))
     assert made.first_window == window_index(start_at)
     np.testing.assert_array_equal(made.values, expected)
+
+
+def test_longer_steps_are_repeated_and_what_was_said_later_counts(database: Database) -> None:
+    said = [(-12, 3600, 10), (0, 3600, 20), (3, 300, 30), (3, 300, 31), (12, 900, 40)]
+    one = replace(OBSERVATION, source="s", may_settle=False)
+    with database.write() as tx:
+        for number, (window, step_s, value) in enumerate(said):
+            times = {"window_at": START + window * WINDOW, "retrieved_at": START + number * WINDOW}
+            forecasts.add_observations(tx, [replace(one, step_s=step_s, g_per_kwh=Decimal(value), **times)])
+    with database.read() as tx:
+        found = read_history(tx, ("Z", Signal.MOER, None), START, START + 14 * WINDOW)
+    assert found.first_window == window_index(START)
+    assert found.values.tolist() == [20.0] * 3 + [31.0] + [20.0] * 8 + [40.0] * 2

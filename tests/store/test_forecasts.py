@@ -80,12 +80,10 @@ def test_a_changed_observation_is_a_new_revision(database: Database) -> None:
         found = forecasts.observed(tx, "Z", Signal.MOER, NOW, NOW + 2 * WINDOW)
         assert found == [series[0], changed]
         values = forecasts.history(tx, "Z", Signal.MOER, NOW, NOW + 9 * WINDOW)
-        assert values == [
-            (NOW, 300, 100.0),
-            (NOW + WINDOW, 300, 101.0),
-            (NOW + WINDOW, 300, 55.5),
-            (NOW + 2 * WINDOW, 300, 102.0),
-        ]
+        nothing = forecasts.history(tx, "Z", Signal.AER, NOW, NOW + 9 * WINDOW)
+    assert values.window_s.tolist() == [(NOW + n * WINDOW).timestamp() for n in (0, 1, 1, 2)]
+    assert (values.step_s.tolist(), values.g_per_kwh.tolist()) == ([300] * 4, [100.0, 101.0, 55.5, 102.0])
+    assert len(nothing.window_s) == len(nothing.step_s) == len(nothing.g_per_kwh) == 0
 
 
 def test_the_same_value_of_another_step_is_a_new_revision(database: Database) -> None:

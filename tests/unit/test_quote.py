@@ -96,6 +96,24 @@ def test_regions_have_energies_durations_pue_and_extras_of_their_own() -> None:
     assert (slow.late, slow.per_region) == (0, (0, 2))  # 310 s reach a fifth of a window into the next at most
 
 
+def test_short_chunks_share_lanes_as_in_plans() -> None:
+    made = quoter([[100, 50, 10]], [[1, 1, 1]], left_s=160.0)
+    short = work(7, duration_s=np.array([75.0]))
+    # Three to a lane (225 s of it); two in what is left of the running window.
+    found = made.point(short, [0], 760.0)
+    assert (found.grams, found.late, found.unplaced, found.finish_s) == (3 * 10 + 3 * 50 + 100, 0, 0, 685)
+    assert made.point(work(9, duration_s=np.array([75.0])), [0], 760.0).unplaced == 1
+    assert made.point(work(4, duration_s=np.array([113.0])), [0], 760.0).unplaced == 1  # two do not fit
+
+
+def test_what_the_price_weighs_decides_and_is_no_carbon() -> None:
+    made = quoter([[100, 100], [80, 80]], [[1, 1], [1, 1]])
+    found = made.point(work(2, 2, price_g=np.array([0.0, 30.0])), [0, 1], 600.0)
+    assert (found.per_region, found.grams, found.price_g) == ((2, 0), 200, 0)
+    cheap = made.point(work(2, 2, price_g=np.array([0.0, 15.0])), [0, 1], 600.0)
+    assert (cheap.per_region, cheap.grams, cheap.price_g) == ((0, 2), 160, 30)
+
+
 def test_a_missing_rate_is_the_last_choice_and_makes_grams_unknown() -> None:
     made = quoter([[NAN, 500, 400]], [[2, 1, 1]])
     assert made.point(work(2), [0], 900.0).grams == 900

@@ -123,6 +123,21 @@ def test_long_chunks_cost_the_mean_and_need_all_their_windows() -> None:
     assert told(made, case(0, 0, 1, duration_s=600.0), [[1, 0, 1, 1]]).own == Cell(0, 0, 10, 50)
 
 
+def test_what_the_price_weighs_counts_and_is_told_apart_from_grams() -> None:
+    made = outlook([[100.0], [110.0], [105.0]])
+    dear = case(0, 0, 3, price_g=np.array([50.0, 0.0, 90.0]), max_g=120.0)
+    found = told(made, dear, [[1], [1], [0]])
+    assert found.own is not None and (found.own.grams, found.own.price_g, found.own.cost_g) == (100, 50, 150)
+    assert whys(found) == {Why.FREE: (1, (1, 0))}
+    assert (found.more_g, found.more_price_g) == (10, -50)
+    assert found.more_share == pytest.approx(-40 / 150) and not found.is_over_cap
+    other = told(made, case(1, 0, 3, price_g=np.array([50.0, 0.0, 90.0])))
+    (line,) = [one for one in because(facts(), other, made) if "runner-up" in one]
+    assert "would cost 40 gCO2e (36.4 %) more: 10 gCO2e less of carbon, 50 gCO2e more by price." in line
+    lines = because(facts(), found, made)
+    assert any("1 cheaper cell is free by now; the cheapest is south" in one and "26.7 % less" in one for one in lines)
+
+
 def test_a_placement_outside_the_outlook_is_refused() -> None:
     with pytest.raises(ValueError, match="outside the outlook"):
         told(outlook([[1.0]]), case(0, 1, 1))
@@ -219,7 +234,7 @@ def test_a_group_is_told_of_by_its_dirtiest() -> None:
         ({"rate_now": 130.4}, "Since then its forecast went up from 100 to 130 g/kWh."),
         ({"rate_now": 70.0}, "went down from 100 to 70"),
         ({"is_rebuilt": False}, "cannot be put together exactly any more"),
-        ({}, "the forecasts of that time are no longer kept"),
+        ({}, "what was known at that time is no longer kept"),
     ],
 )
 def test_what_else_is_said(changes: dict[str, Any], words: str) -> None:
