@@ -41,7 +41,13 @@ class Backend:
         """Settings of an installation in ``folder`` on a level grid; what it leaves on the servers is removed after."""
         with self.database(folder) as database_url:
             prefix = "" if self.broker_url is None else f"bench-{secrets.token_hex(4)}."
-            made = config.load(**level_settings(folder), **_given(database_url, self.broker_url), queue_prefix=prefix)
+            made = config.load(
+                **level_settings(folder),
+                **_given(database_url, self.broker_url),
+                queue_prefix=prefix,
+                max_items=1_000_000,
+                max_input_bytes=2**31,
+            )
             try:
                 yield made
             finally:

@@ -17,9 +17,11 @@ from typing import Any
 
 import orjson
 
-from carbonq import verify
+from carbonq import verify, wiring
 from carbonq.bench.backend import Backend
 from carbonq.bench.copies import Copies
+from carbonq.bench.halted import halted
+from carbonq.bench.per_task import items_per_s
 from carbonq.client import Client
 from carbonq.demo import samples
 from carbonq.embedded.stack import Stack
@@ -97,9 +99,12 @@ def bench(
     words: int,
     rounds: int,
     processes: Sequence[int],
+    per_task: int = 0,
     report: Callable[[str], None],
 ) -> dict[str, Any]:
     """Measure ``rounds`` pairs (plain loop, carbonq) of ``items`` documents for each number of processes.
+
+    ``per_task`` of them also go as one Celery task each to a worker with the same engine, with a result backend.
 
     ``processes`` counts API processes and control processes of each kind; the documents are as many jobs, one by each
     API process at the same time. Returns JSON values.
@@ -118,14 +123,35 @@ def bench(
             Copies(stack, count - 1, report=report) as copies,
         ):
             pairs = [_pair(source, sources, copies.clients, items, report) for _ in range(rounds)]
+            alone = _per_task_items_per_s(stack, source, place, per_task, report)
         middle = sorted(pairs, key=lambda pair: pair["ratio"])[len(pairs) // 2]
         median = {
             "plain_items_per_s": items / middle["plain_s"],
             "carbonq_items_per_s": items / middle["carbonq_s"],
             "ratio": middle["ratio"],
+            "per_task_items_per_s": alone,
+            "ratio_to_per_task": None if alone is None else items / middle["carbonq_s"] / alone,
         }
         found.append({"processes": count, "rounds": pairs, "median": median})
     return {"bench": "run", "backend": backend.name, "items": items, "words": words, "with": found}
+
+
+def _per_task_items_per_s(
+    stack: Stack, source: Path, folder: Path, count: int, report: Callable[[str], None]
+) -> float | None:
+    """Let one Celery task for each item do the work on the stack's broker; None where that is not Redis, or not asked.
+
+    The stack's own workers are halted meanwhile: they would take turns with it.
+    """
+    url = wiring.broker_url(stack.settings)
+    if not count or not url.startswith("redis"):
+        return None
+    with source.open("rb") as stream:
+        texts = [orjson.loads(line)["body"]["input"] for line, _ in zip(stream, range(count), strict=False)]
+    with halted(stack, lambda name: name != "broker"):
+        found = items_per_s(url, MODEL, texts, folder / "per-task.log")
+    report(f"one Celery task an item: {found:,.0f} items/s")
+    return found
 
 
 def _parts(source: Path, count: int, items: int) -> list[Path]:

@@ -22,23 +22,26 @@ def _in_scratch(measure: Callable[[Path], dict[str, Any]]) -> None:
 DatabaseUrl = Annotated[
     str | None, typer.Option(help="A PostgreSQL server's database, beside which scratch ones are made; none: SQLite.")
 ]
+AsJson = Annotated[bool, typer.Option("--json", help="As it is anyhow: figures as JSON on stdout.")]
 BrokerUrl = Annotated[str | None, typer.Option(help="redis://... or amqp://...; none: the embedded broker.")]
 
 
 @app.command("run")
 def run(  # noqa: PLR0917 (options, all named)
-    items: Annotated[int, typer.Option(min=1, max=50_000, help="Documents to embed.")] = 20_000,
+    items: Annotated[int, typer.Option(min=1, max=1_000_000, help="Documents to embed.")] = 20_000,
     words: Annotated[int, typer.Option(min=1, help="Words in a document.")] = 60,
     rounds: Annotated[int, typer.Option(min=1, help="Pairs of runs; the median pair is reported.")] = 3,
     processes: Annotated[
         list[int] | None, typer.Option(min=1, max=16, help="API and control processes; give it again for more.")
     ] = None,
+    per_task: Annotated[int, typer.Option(min=0, help="Items that also go as one Celery task each; 0: none.")] = 2_000,
     database_url: DatabaseUrl = None,
     broker_url: BrokerUrl = None,
+    as_json: AsJson = True,
 ) -> None:
-    """Items per second end to end beside the engine in a plain loop.
+    """Items per second end to end beside the engine in a plain loop, and beside one Celery task for each item.
 
-    Example: carbonq bench run --items 20000
+    Example: carbonq bench run --items 20000 --json
     """
     from carbonq.bench.backend import Backend
     from carbonq.bench.run import bench
@@ -46,7 +49,14 @@ def run(  # noqa: PLR0917 (options, all named)
     backend = Backend(database_url, broker_url)
     _in_scratch(
         lambda folder: bench(
-            folder, backend, items=items, words=words, rounds=rounds, processes=processes or [1], report=say
+            folder,
+            backend,
+            items=items,
+            words=words,
+            rounds=rounds,
+            processes=processes or [1],
+            per_task=per_task,
+            report=say,
         )
     )
 
@@ -82,7 +92,7 @@ def ledger(
     part: Annotated[list[str] | None, typer.Option(help="Measure this part only; give it again for more.")] = None,
     batch_items: Annotated[int, typer.Option(min=1, help="Items in an engine batch.")] = 64,
     database_url: DatabaseUrl = None,
-    as_json: Annotated[bool, typer.Option("--json", help="As it is anyhow: figures as JSON on stdout.")] = True,
+    as_json: AsJson = True,
 ) -> None:
     """Entries committed, exported, settled and sealed per second, beside what the database does alone.
 
@@ -123,14 +133,30 @@ def start(
 @app.command("realtime")
 def realtime(
     calls: Annotated[int, typer.Option(min=1, help="Requests to make, one after another.")] = 500,
+    loaded: Annotated[bool, typer.Option("--loaded/--idle", help="Again beside flexible work on all slots.")] = False,
 ) -> None:
-    """Milliseconds a realtime call costs over its engine call.
+    """Milliseconds a realtime call costs over its engine call, idle and beside flexible work.
 
-    Example: carbonq bench realtime --calls 500
+    Example: carbonq bench realtime --calls 500 --loaded
     """
     from carbonq.bench.realtime import bench
 
-    _in_scratch(lambda folder: bench(folder, calls=calls, report=say))
+    _in_scratch(lambda folder: bench(folder, calls=calls, is_loaded=loaded, report=say))
+
+
+@app.command("queue")
+def queue(
+    chunks: Annotated[int, typer.Option(min=1, max=10_000, help="Chunks that become due at once.")] = 1_000,
+    waiting: Annotated[int, typer.Option(min=1, help="Items that wait while memory is measured.")] = 1_000_000,
+    as_json: AsJson = True,
+) -> None:
+    """Seconds until due chunks have their tickets, and memory of each process beside a long queue.
+
+    Example: carbonq bench queue --chunks 1000 --waiting 100000
+    """
+    from carbonq.bench.queue import bench
+
+    _in_scratch(lambda folder: bench(folder, chunks=chunks, waiting=waiting, report=say))
 
 
 @app.command("outlook")

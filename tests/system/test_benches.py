@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from carbonq.bench import ledger, run, start, store
+from carbonq.bench import ledger, per_task, queue, run, start, store
 from carbonq.bench.backend import Backend
 from tests.databases import connected
 from tests.system.backends import backend
@@ -77,3 +77,16 @@ def test_a_start_is_measured_beside_what_no_start_can_save(tmp_path: Path) -> No
     found = start.bench(tmp_path, [Backend()], rounds=1, report=lambda _sentence: None)
     median = found["backends"]["sqlite, embedded broker"]["median"]
     assert median["ratio"] == median["ready_s"] / median["alone_s"] > 1
+
+
+def test_the_lag_of_tickets_and_the_memory_of_a_long_queue_are_measured(tmp_path: Path) -> None:
+    found = queue.bench(tmp_path, chunks=20, waiting=30, report=lambda _sentence: None)
+    lag, memory = found["lag"], found["memory"]
+    assert lag["chunks"] == 20 and 0 < lag["p50_s"] <= lag["p99_s"] <= lag["max_s"]
+    assert memory["waiting"] == 30
+    assert min(memory["peak_mb"][name] for name in ("api", "control", "control-slow")) > 10
+
+
+def test_one_task_an_item_is_a_worker_of_its_own(request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    with backend("sqlite-redis", request) as chosen:
+        assert per_task.items_per_s(chosen.broker_url, run.MODEL, ["a text"] * 5, tmp_path / "log") > 0
