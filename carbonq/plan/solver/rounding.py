@@ -87,12 +87,16 @@ class Board:
     def roomy(self, k: int, price: FloatArray) -> FloatArray:
         """Return ``price`` by (region, window from the class's first on), inf where a chunk of it has no room."""
         shape, first, last = (int(column[k]) for column in (self.classes.shape, self.classes.first, self.classes.last))
+        return np.where(self.full_cells(k) > 0, np.inf, price[shape, :, first : last + 1])
+
+    def full_cells(self, k: int) -> IntArray:
+        """Count the cells without room that a chunk of class ``k`` would hold, by (region, window from its first on)."""
+        shape, first, last = (int(column[k]) for column in (self.classes.shape, self.classes.first, self.classes.last))
         ends = self.classes.ends[shape, first : last + 1]
         most = min(int(ends.max()), self.free.shape[1])
         full = np.zeros((len(self.free), most - first + 1), dtype=np.int64)
         np.cumsum(self.free[:, first:most] <= 0, axis=1, out=full[:, 1:])
-        blocked = full[:, np.minimum(ends, most) - first] > full[:, : last + 1 - first]
-        return np.where(blocked, np.inf, price[shape, :, first : last + 1])
+        return full[:, np.minimum(ends, most) - first] - full[:, : last + 1 - first]
 
 
 def sweep(board: Board, starts: FloatArray, offset: FloatArray | float = 0.5) -> None:
@@ -239,6 +243,8 @@ def trade(board: Board, price: FloatArray) -> Board:
             other.put(start, -1)
             fill(other, price, by_length)
             make_room(other, price)
+            # All trades together spend no more than one plan may.
+            board.searches = other.searches
             if other.rest.sum() < board.rest.sum():
                 board = other
     return board
@@ -248,14 +254,11 @@ def _squeeze(board: Board, k: int, price: FloatArray, chain: int, locked: frozen
     """Place one chunk of class ``k``, moving none of ``locked``; say whether that went."""
     classes = board.classes
     shape, first, last = int(classes.shape[k]), int(classes.first[k]), int(classes.last[k])
-    candidates: list[tuple[int, float, int, int]] = []
-    for row in range(len(board.free)):
-        for window in range(first, last + 1):
-            cost = float(price[shape, row, window])
-            if np.isfinite(cost):
-                full = int((board.free[row, window : classes.ends[shape, window]] <= 0).sum())
-                candidates.append((full, cost, row, window))
-    for _, _, row, window in sorted(candidates):
+    rows, windows = np.nonzero(np.isfinite(price[shape, :, first : last + 1]))
+    windows += first
+    full = board.full_cells(k)[rows, windows - first]
+    order = np.lexsort((windows, rows, price[shape, rows, windows], full))
+    for row, window in zip(rows[order].tolist(), windows[order].tolist(), strict=True):
         if board.searches <= 0:
             break
         start = (k, row, window)
