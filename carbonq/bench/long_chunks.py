@@ -6,11 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from carbonq.bench.planner_cases import SLACKS, swings
 from carbonq.plan.demand import Demand, FloatArray, IntArray, Kind
 from carbonq.units import UJ_PER_KWH, WINDOW_S
-
-#: Slack between earliest and latest start, in windows: 1, 4, 8 and 24 h, each as often.
-SLACKS = (12, 48, 96, 288)
 
 
 def long_case(
@@ -30,13 +28,7 @@ def long_case(
     ``300 x window`` seconds from now.
     """
     rng = np.random.default_rng(seed)
-    window = np.arange(windows)
-    base, phase, swing = (rng.uniform(low, high, regions)[:, None] for low, high in ((150, 550), (0, 288), (0.1, 0.35)))
-    noise = np.zeros((regions, windows))
-    steps = rng.normal(0, 0.31, (regions, windows))
-    for one in range(1, windows):
-        noise[:, one] = 0.95 * noise[:, one - 1] + steps[:, one]
-    rates = np.maximum(base * (1 + swing * np.sin(2 * np.pi * (window - phase) / 288) + 0.08 * noise), 5.0)
+    rates = swings(rng, regions, windows)
     length = np.array(lengths)[rng.integers(0, len(lengths), chunks)]
     slack = np.array(slacks)[rng.integers(0, len(slacks), chunks)]
     first = np.floor(rng.uniform(0, 1, chunks) * np.maximum(1, windows - length - slack + 1))

@@ -33,18 +33,16 @@ class Size:
         return f"{self.chunks} x {self.regions} x {self.windows}"
 
 
-def rates(regions: int, windows: int, seed: int) -> FloatArray:
+def swings(rng: np.random.Generator, regions: int, windows: int) -> FloatArray:
     """Return rates by [region, window]: swings by the day around 150 to 550 g/kWh, with noise that fades in 90 min."""
-    rng = np.random.default_rng(seed)
     window = np.arange(windows)
     base, phase, swing = (rng.uniform(low, high, regions)[:, None] for low, high in ((150, 550), (0, 288), (0.1, 0.35)))
     noise = np.zeros((regions, windows))
     steps = rng.normal(0, 0.31, (regions, windows))
     for one in range(1, windows):
         noise[:, one] = 0.95 * noise[:, one - 1] + steps[:, one]
-    made = np.maximum(base * (1 + swing * np.sin(2 * np.pi * (window - phase) / 288) + 0.08 * noise), 5.0)
-    rounded: FloatArray = np.round(made, 1).astype(np.float64)
-    return rounded
+    made: FloatArray = np.maximum(base * (1 + swing * np.sin(2 * np.pi * (window - phase) / 288) + 0.08 * noise), 5.0)
+    return made
 
 
 def case(
@@ -81,7 +79,7 @@ def case(
     outlook = Outlook(
         regions=names,
         first_window=window_index(NOW),
-        g_per_kwh=rates(size.regions, size.windows, seed),
+        g_per_kwh=np.round(swings(np.random.default_rng(seed), size.regions, size.windows), 1),
         basis=np.ones((size.regions, size.windows), dtype=np.int8),
         issued_at=(NOW,) * size.regions,
         pue=np.ones(size.regions),

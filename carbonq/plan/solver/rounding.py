@@ -90,7 +90,7 @@ class Board:
         return np.where(self.full_cells(k) > 0, np.inf, price[shape, :, first : last + 1])
 
     def full_cells(self, k: int) -> IntArray:
-        """Count the cells without room that a chunk of class ``k`` would hold, by (region, window from its first on)."""
+        """Count the full cells that a chunk of class ``k`` would hold, by (region, window from its first on)."""
         shape, first, last = (int(column[k]) for column in (self.classes.shape, self.classes.first, self.classes.last))
         ends = self.classes.ends[shape, first : last + 1]
         most = min(int(ends.max()), self.free.shape[1])
