@@ -41,6 +41,37 @@ REASONS = frozenset({"initial", "settled", "restated", "corrected"})
 STATUSES = frozenset({"provisional", "settled", "restated", "unsettleable", "missing"})
 COMPONENTS = ("gpu", "cpu", "dram")
 
+_METERS = frozenset(
+    {
+        *("nvml_counter", "nvml_power", "amdsmi", "dcgm", "rapl", "cpu_time", "tdp", "nameplate", "external", "none"),
+    }
+)
+#: All that columns with a closed vocabulary may say; the columns of rates and of what never applies may be empty.
+WORDS: Mapping[str, frozenset[str]] = {
+    "kind": KINDS,
+    "clock": frozenset({"real", "accelerated", "simulated"}),
+    "class": frozenset({"realtime", "interactive", "flexible", ""}),
+    "quality": frozenset({"measured", "mixed", "estimated", "upper_bound"}),
+    "ownership": frozenset({"owned", "colocated", "rented"}),
+    "moer_gas": frozenset({"co2", "co2e", ""}),
+    "aer_gas": frozenset({"co2", "co2e", ""}),
+    "aer_method": frozenset({"direct", "lifecycle", ""}),
+    "moer_estimated": frozenset({"true", "false", ""}),
+    "aer_estimated": frozenset({"true", "false", ""}),
+} | {f"{name}_meter": _METERS for name in COMPONENTS}
+
+#: Columns that hold a time, a whole number or a decimal and that no formula reads; empty where unknown.
+TIMES = ("recorded_at", "moer_issued_at", "moer_retrieved_at", "aer_issued_at", "aer_retrieved_at")
+PLANNED_TIMES = ("planned_window", "planned_issued_at")
+NUMBERS = ("attempt", "item")
+DECIMALS = ("planned_moer_g_per_kwh", "cost")
+
+#: Columns that are never empty.
+STATED = ("recorded_at", "recorded_by", "software_version", "region", "hardware", "pue", "pue_source", "quality")
+
+#: What a line says of a rate that is there, beside the figures; all of it is empty where there is none.
+RATE_STATED = ("gas", "source", "zone", "window", "step_s", "retrieved_at", "raw", "raw_unit", "estimated")
+
 #: Grams for one raw unit, where the unit is one of these; raw figures in other units are not checked.
 UNITS = {
     "g/kWh": "1",
@@ -64,25 +95,25 @@ REQUIRED: frozenset[str] = frozenset(
         *("aer_raw_unit", "aer_estimated", "aer_issued_at", "aer_status", "inventory_g", "embodied_kg", "life_h"),
         *("embodied_g", "transfer_bytes", "transfer_kwh_per_gb", "transfer_g_per_kwh", "transfer_g"),
         *("baseline_region", "baseline_window", "baseline_pue", "baseline_moer_g_per_kwh"),
-        *("baseline_moer_status", "baseline_g", "saved_g", "item", "quality"),
+        *("baseline_moer_status", "baseline_g", "saved_g"),
+        *("restatement_id", "model", "engine", "engine_version", "precision", "device_ids", "uncertainty_pct"),
+        *("reason", *WORDS, *TIMES, *PLANNED_TIMES, *NUMBERS, *DECIMALS, *STATED),
+        *(f"{book}_{name}" for book in ("moer", "aer") for name in RATE_STATED),
     )
 )
 
 #: Text columns among them: the export puts an apostrophe before what a spreadsheet would take for a formula.
 ESCAPED = (
-    "entry_id",
-    "supersedes",
-    "outcome",
-    "engine_batch_id",
-    "method",
-    "moer_raw_unit",
-    "aer_raw_unit",
-    "baseline_region",
+    *("entry_id", "supersedes", "restatement_id", "recorded_by", "outcome", "method", "software_version", "model"),
+    *("engine", "engine_version", "precision", "region", "ownership", "hardware", "device_ids", "engine_batch_id"),
+    *("pue_source", "moer_gas", "moer_source", "moer_zone", "moer_raw_unit", "aer_gas", "aer_source", "aer_zone"),
+    *("aer_raw_unit", "aer_method", "baseline_region"),
 )
 
 _INT = re.compile(r"\d{1,18}\Z", re.ASCII)
 _DECIMAL = re.compile(r"-?\d{1,30}(\.\d{1,40})?\Z", re.ASCII)
 _GRAMS = re.compile(r"-?\d{1,30}\.\d{15}\Z", re.ASCII)
+_PERCENT = re.compile(r"\d{1,6}(\.\d{1,20})?(e-\d{1,3})?\Z", re.ASCII)
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{6}Z\Z", re.ASCII)
 
 
@@ -274,19 +305,46 @@ def _check_identity(line: Line) -> Iterator[str]:
         yield f"revision {revision} has reason {line['reason']!r}"
     if line["method"] not in METHODS or line["schema"] != "1":
         yield f"method {line['method']!r}, schema {line['schema']!r} are not known to this checker"
-    if line["kind"] not in KINDS:
-        yield f"kind {line['kind']!r} is unknown"
     if line["kind"] != "item" and line["item"]:
         yield f"an entry of kind {line['kind']} belongs to no item, not to {line['item']}"
     if line["kind"] == "gap" and line["quality"] == "measured":
         yield "an entry of kind gap is an estimate, not measured"
-    if line["clock"] not in {"real", "accelerated", "simulated"}:
-        yield f"clock {line['clock']!r} is unknown"
+    if (line["restatement_id"] == "") != (line["reason"] != "restated"):
+        yield f"restatement_id is {line['restatement_id']!r} in a revision with reason {line['reason']!r}"
     prefix = f"{line['engine_batch_id']}.{line['part']}."
     if not line["entry_id"].startswith(prefix) or _INT.match(line["entry_id"][len(prefix) :]) is None:
         yield f"entry_id does not name its engine batch and part ({prefix}N)"
     if not 1 <= needed(line, "part") <= needed(line, "parts"):
         yield f"part {line['part']} of {line['parts']}"
+
+
+def _check_words(line: Line) -> Iterator[str]:
+    """What no formula uses: the words of closed vocabularies, and whether times and numbers are some."""
+    for name, words in WORDS.items():
+        if line[name] not in words:
+            yield f"{name} is {line[name]!r}, none of {', '.join(sorted(words - {''}))}"
+    for name in STATED:
+        if not line[name]:
+            yield f"{name} is empty"
+    for name in (*TIMES, *PLANNED_TIMES):
+        if line[name]:
+            second(line[name], name)
+    for name in NUMBERS:
+        integer(line, name)
+    for name in DECIMALS:
+        ratio(line[name], name)
+    if line["uncertainty_pct"] and _PERCENT.match(line["uncertainty_pct"]) is None:
+        yield f"uncertainty_pct is {line['uncertainty_pct']!r}, not a number"
+    if line["kind"] == "item" and not (line["model"] and line["class"]):
+        yield f"an item has model {line['model']!r} and class {line['class']!r}"
+
+
+def _check_stated(line: Line) -> Iterator[str]:
+    """Whether all is said of a rate that is there, and nothing of one that is not."""
+    for book in ("moer", "aer"):
+        for name in RATE_STATED:
+            if (line[f"{book}_{name}"] == "") != (line[f"{book}_g_per_kwh"] == ""):
+                yield f"{book}_{name} is {line[f'{book}_{name}']!r}, {book}_g_per_kwh {line[f'{book}_g_per_kwh']!r}"
 
 
 def _check_times(line: Line) -> Iterable[str]:
@@ -398,6 +456,8 @@ def _check_grams(line: Line) -> Iterator[str]:
 
 CHECKS: tuple[Callable[[Line], Iterable[str]], ...] = (
     _check_identity,
+    _check_words,
+    _check_stated,
     _check_times,
     _check_energy,
     _check_share,
@@ -572,6 +632,9 @@ def _scaled(amount: int | None, by: Ratio | None) -> int | None:
 ALIKE = (
     *("engine_batch_items", "engine_batch_uj", "engine_batch_gpu_uj", "engine_batch_cpu_uj", "engine_batch_dram_uj"),
     *("share_den", "parts", "window", "started_at", "ended_at", "duration_s", "pue", "clock"),
+    *("region", "ownership", "hardware", "device_ids", "model", "engine", "engine_version", "precision"),
+    *("software_version", "gpu_meter", "cpu_meter", "dram_meter", "quality", "uncertainty_pct", "pue_source"),
+    *("embodied_kg", "life_h", "w_prompt", "w_cached", "w_completion", "kind"),
 )
 _FIELDS = 7  # position, revision, share_num, gpu, cpu, dram, line: what is kept of an entry
 
@@ -719,7 +782,7 @@ class _Checker:
             self._shared, self._context = shared, self._contexts.get(shared)
         context = self._context
         item, kind = self._pick_item(row)
-        if context is not None and (kind == "item" or not item):
+        if context is not None and (not item or (kind == "item" and _POSITION.fullmatch(item) is not None)):
             numbers = context.numbers(self._pick_own(row))
             if numbers is not None:
                 for what in self._join(context, numbers, number):
@@ -954,6 +1017,9 @@ def _path_problems(document: Any, seal: dict[str, Any], vouching: dict[str, Any]
 def _reference_problems(document: Any, entry: dict[str, Any], batch: dict[str, Any]) -> Iterator[str]:
     wanted = {("rates", entry.get(f"{name}_rate_id")) for name in ("moer", "aer", "baseline")}
     wanted |= {("facts", entry.get("baseline_fact_id")), ("facts", batch.get("fact_id"))}
+    restated_by = entry.get("restatement_id")
+    if restated_by is not None and re.fullmatch(r"rst_[0-9a-f]{32}", restated_by):  # older ones are no digests
+        wanted.add(("restatements", restated_by))
     for table, own in sorted((table, own) for table, own in wanted if own is not None):
         values = document[table].get(own)
         if values is None:
@@ -974,10 +1040,11 @@ def _line(document: Any, entry: dict[str, Any], batch: dict[str, Any]) -> dict[s
     cells |= {name: batch[name] for name in _BATCH_CELLS if name in batch}
     cells |= {f"engine_batch_{name}": batch.get(name) for name in ("uj", "gpu_uj", "cpu_uj", "dram_uj", "items")}
     cells |= {"engine_batch_uj": batch.get("energy_uj"), "window": batch["window_at"]}
-    cells |= {name: fact[name] for name in ("pue", "embodied_kg", "life_h")}
+    cells |= {name: fact[name] for name in ("pue", "pue_source", "hardware", "ownership", "embodied_kg", "life_h")}
     for book in ("moer", "aer"):
         rate = rates.get(entry.get(f"{book}_rate_id"), {})
         cells |= {f"{book}_{name}": rate.get(source) for name, source in _RATE_CELLS}
+    cells["aer_method"] = rates.get(entry.get("aer_rate_id"), {}).get("method")
     cells["baseline_pue"] = other.get("pue")
     cells["baseline_moer_g_per_kwh"] = rates.get(entry.get("baseline_rate_id"), {}).get("g_per_kwh")
     cells["baseline_window"] = entry.get("baseline_window_at")
@@ -986,10 +1053,12 @@ def _line(document: Any, entry: dict[str, Any], batch: dict[str, Any]) -> dict[s
 
 _BATCH_CELLS = (
     *("clock", "started_at", "ended_at", "duration_s", "parts", "gpu_meter", "cpu_meter", "dram_meter", "quality"),
+    *("model", "engine", "engine_version", "precision", "region", "uncertainty_pct", "software_version"),
 )
 _RATE_CELLS = (
     *(("g_per_kwh", "g_per_kwh"), ("window", "window_at"), ("step_s", "step_s"), ("raw", "raw")),
     *(("raw_unit", "raw_unit"), ("estimated", "is_estimated"), ("issued_at", "issued_at")),
+    *((name, name) for name in ("gas", "source", "zone", "retrieved_at")),
 )
 _DIGESTED_TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{6})?\+00:00", re.ASCII)
 

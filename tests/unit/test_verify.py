@@ -124,6 +124,47 @@ def changed(name: str, value: str) -> str:
     return value + "x"
 
 
+#: What no formula uses: a word that is none, a figure that is none, or nothing where something is stated.
+ODD = {
+    **dict.fromkeys(("quality", "class", "ownership", "gpu_meter", "moer_gas", "aer_gas", "aer_method"), "good"),
+    **dict.fromkeys(("moer_estimated", "aer_estimated"), "yes"),
+    **dict.fromkeys(("recorded_at", "moer_retrieved_at", "moer_issued_at", "planned_window"), "2026-03-02"),
+    **dict.fromkeys(("attempt", "item"), "first"),
+    **dict.fromkeys(("uncertainty_pct", "cost", "planned_moer_g_per_kwh"), "-"),
+    **dict.fromkeys(("recorded_by", "software_version", "pue_source", "hardware", "moer_zone", "aer_source"), ""),
+    "restatement_id": "rst_1",
+}
+
+#: What lines of one part of an engine batch must say alike, though by itself each could be right.
+OTHERWISE = {
+    **dict.fromkeys(("region", "model", "device_ids", "hardware", "engine", "engine_version", "precision"), "other"),
+    **dict.fromkeys(("software_version", "pue_source"), "other"),
+    "quality": "mixed",
+    "ownership": "rented",
+    "uncertainty_pct": "7.5",
+}
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_what_no_formula_uses_is_checked_by_its_form(name: str) -> None:
+    lines = whole()
+    lines[1][name] = ODD[name]
+    (line, what), *others = [(problem.line, problem.what) for problem in check(lines).problems]
+    assert not others or name == "moer_retrieved_at"
+    assert line == 3 and name in what
+
+
+@pytest.mark.parametrize("name", OTHERWISE)
+def test_lines_of_one_engine_batch_must_say_alike_what_is_the_batchs(name: str) -> None:
+    lines = whole()
+    assert lines[1][name] != OTHERWISE[name]
+    before = lines[1][name]
+    lines[1][name] = OTHERWISE[name]
+    assert [(problem.line, problem.what) for problem in check(lines).problems] == [
+        (3, f"{name} is {OTHERWISE[name]!r}, other entries of the engine batch say {before!r}")
+    ]
+
+
 @pytest.mark.parametrize("name", CHECKED)
 def test_a_change_of_any_checked_field_is_noticed_on_its_line(name: str) -> None:
     lines = whole()
