@@ -84,6 +84,7 @@ def _document(tx: Tx, part: StoredPart, entry: StoredEntry, place: Sealed, heads
         "engine_batch": {"content": part.content, "index": first, "path": _hex(merkle.path(hashes, first))},
         "rates": leaves.values(tx, "rate", entry.rate_ids),
         "facts": leaves.values(tx, "fact", [*batch_fact, *own_fact]),
+        "restatements": leaves.values(tx, "rst", [] if entry.restatement_id is None else [entry.restatement_id]),
         "placement": None if entry.placement_id is None else leaves.placement(tx, entry.placement_id),
         "seal": own.header(),
         "history": history,

@@ -14,7 +14,6 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from decimal import Decimal
 
-from carbonq import ids
 from carbonq.errors import InvalidRequest, NotFound
 from carbonq.model import EntryReason, Rate, RateStatus, Signal
 from carbonq.ratebook import rate_row
@@ -22,7 +21,7 @@ from carbonq.services import settle
 from carbonq.services.finals import Finals
 from carbonq.store import ledger, rates, restatements, revisions
 from carbonq.store.database import Database, Tx
-from carbonq.store.dialect import serialise
+from carbonq.store.dialect import machine_now, serialise
 from carbonq.store.revisions import BOOKS, Change, NewRate, Stamp, Variant
 from carbonq.store.unsettled import Part
 from carbonq.units import WINDOW, window_of
@@ -204,11 +203,19 @@ class _Work:
         self._db = db
         self._scope = scope
         self._choose = choose
-        self._recorded_by = recorded_by
-        self._reason = reason
-        self._is_automatic = is_automatic
         self._is_dry_run = is_dry_run
-        self._id = ids.new("rst")
+        with db.read() as tx:
+            began_at = machine_now(tx)
+        self._record = restatements.make(
+            recorded_at=began_at,
+            recorded_by=recorded_by,
+            reason=reason,
+            is_automatic=is_automatic,
+            signal=scope.signal,
+            zone=scope.zone,
+            start_at=scope.start_at,
+            end_at=scope.end_at,
+        )
         self._seen: set[Part] = set()  # of a dry run, which changes nothing that would tell
         self.done = Restated()
 
@@ -262,26 +269,13 @@ class _Work:
             # Again, now that nobody else revises.
             changes, used = self._changes(tx, parts)
             ledger.insert_rates(tx, [rate_row(rate) for rate in used.values()])
-            stamp = Stamp(EntryReason.RESTATED, self._recorded_by, self._id)
+            own = self._record
+            stamp = Stamp(EntryReason.RESTATED, own.recorded_by, own.restatement_id)
             count = revisions.append(tx, parts, changes, stamp)
             if count:
-                self.done.restatement_id = self._id
-                self._record(tx)
+                self.done.restatement_id = own.restatement_id
+                restatements.record(tx, own)
         self.done.revisions += count
-
-    def _record(self, tx: Tx) -> None:
-        scope = self._scope
-        restatements.record(
-            tx,
-            self._id,
-            recorded_by=self._recorded_by,
-            reason=self._reason,
-            is_automatic=self._is_automatic,
-            signal=scope.signal,
-            zone=scope.zone,
-            start_at=scope.start_at,
-            end_at=scope.end_at,
-        )
 
     def _changes(self, tx: Tx, parts: Sequence[Part]) -> tuple[list[Change], dict[str, Rate]]:
         found = revisions.variants(tx, parts)

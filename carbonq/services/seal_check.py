@@ -274,20 +274,25 @@ class _Part:
 
 
 def _references(tx: Tx, stored: Mapping[PartKey, StoredPart], right: set[str]) -> Iterator[Finding]:
-    """Give the rates and facts that are not there, or whose id is not their digest, each with one who needs it."""
-    rate_ids: dict[str, str] = {}
-    fact_ids: dict[str, str] = {}
+    """Give what is referred to and is not there, or whose id is not its digest, each with one who needs it."""
+    needed: dict[str, dict[str, str]] = {"rates": {}, "facts": {}, "restatements": {}}
+
+    def need(table: str, own: str | None, who: str) -> None:
+        if own is not None and own not in right:
+            needed[table].setdefault(own, who)
+
     for key, part in stored.items():
-        if part.fact_id is not None and part.fact_id not in right:
-            fact_ids.setdefault(part.fact_id, f"engine batch {key[0]}.{key[1]}")
+        need("facts", part.fact_id, f"engine batch {key[0]}.{key[1]}")
         for entry in part.entries:
+            who = f"entry {entry.key}"
             for rate_id in entry.rate_ids:
-                if rate_id not in right:
-                    rate_ids.setdefault(rate_id, f"entry {entry.key}")
-            if entry.fact_id is not None and entry.fact_id not in right:
-                fact_ids.setdefault(entry.fact_id, f"entry {entry.key}")
-    digests = leaves.digests(tx, rate_ids=rate_ids, fact_ids=fact_ids)
-    for table, ids in (("rates", rate_ids), ("facts", fact_ids)):
+                need("rates", rate_id, who)
+            need("facts", entry.fact_id, who)
+            need("restatements", entry.restatement_id, who)
+    digests = leaves.digests(
+        tx, rate_ids=needed["rates"], fact_ids=needed["facts"], restatement_ids=needed["restatements"]
+    )
+    for table, ids in needed.items():
         for own, who in ids.items():
             right.add(own)
             if own not in digests:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
@@ -15,7 +16,7 @@ from carbonq.model import Rate
 from carbonq.ratebook import digest, digested
 from carbonq.store.database import Tx
 from carbonq.store.dialect import is_any_of, stored_text
-from carbonq.store.tables import engine_batches, entries, facts, placements, rates
+from carbonq.store.tables import engine_batches, entries, facts, placements, rates, restatements
 from carbonq.units import parse_iso
 
 #: (engine batch, part)
@@ -23,6 +24,9 @@ PartKey = tuple[str, int]
 
 #: (revision, position in the engine batch)
 Line = tuple[int, int]
+
+#: What ids begin with that are digests of their row.
+Prefix = Literal["rate", "fact", "rst"]
 
 #: Columns by table, in the order in which they are hashed. New columns may be NULL only: what is NULL is not hashed.
 _BATCH_NAMES = tuple(sorted(str(name) for name in engine_batches.columns.keys()))  # noqa: SIM118 (columns, not a dictionary)
@@ -53,6 +57,7 @@ class StoredEntry:
     rate_ids: tuple[str, ...]
     fact_id: str | None
     placement_id: str | None
+    restatement_id: str | None  # None too where it is one of older versions, whose ids are no digests
 
 
 @dataclass(slots=True)
@@ -119,7 +124,11 @@ def _entry(key: PartKey, values: dict[str, Any], *, has_content: bool) -> Stored
         tuple(values[name] for name in ("moer_rate_id", "aer_rate_id", "baseline_rate_id") if name in values),
         values.get("baseline_fact_id"),
         values.get("placement_id"),
+        values["restatement_id"] if _DIGEST.fullmatch(str(values.get("restatement_id"))) else None,
     )
+
+
+_DIGEST = re.compile(r"rst_[0-9a-f]{32}")
 
 
 def _placements(tx: Tx, wanted: Iterable[str | None]) -> dict[str, str]:
@@ -181,11 +190,11 @@ def placement(tx: Tx, placement_id: str) -> str | None:
     return None if row is None else merkle.content("placements", _known(_PLACEMENT_NAMES, row))
 
 
-def values(tx: Tx, prefix: Literal["rate", "fact"], ids: Iterable[str]) -> dict[str, dict[str, str | None]]:
-    """Return the values of rates or facts by id and name, as text in the order in which they are digested."""
-    table, names = (rates, _RATE_NAMES) if prefix == "rate" else (facts, _FACT_NAMES)
+def values(tx: Tx, prefix: Prefix, ids: Iterable[str]) -> dict[str, dict[str, str | None]]:
+    """Return the values of rates, facts or restatements by id and name, as text in the order of their digest."""
+    table, names = _DIGESTED[prefix]
     columns = [stored_text(tx, table.c[name]) for name in names]
-    key = table.c[f"{prefix}_id"]
+    key = _key(prefix)
     found: dict[str, dict[str, str | None]] = {}
     for own, *row in tx.execute(select(key, *columns).where(key.in_(sorted(set(ids))))):
         typed = (_typed(name, value) for name, value in zip(names, row, strict=True))
@@ -193,17 +202,17 @@ def values(tx: Tx, prefix: Literal["rate", "fact"], ids: Iterable[str]) -> dict[
     return found
 
 
-def digests(tx: Tx, *, rate_ids: Iterable[str], fact_ids: Iterable[str]) -> dict[str, str]:
-    """Return the ids that rates and facts should have by their content, by the ids that they have.
+def digests(
+    tx: Tx, *, rate_ids: Iterable[str], fact_ids: Iterable[str], restatement_ids: Iterable[str]
+) -> dict[str, str]:
+    """Return the ids that rates, facts and restatements should have by their content, by the ids that they have.
 
     Those that are not stored are left out; of those that cannot be read the id is said to be empty.
     """
     found: dict[str, str] = {}
-    for table, prefix, names, ids in (
-        (rates, "rate", _RATE_NAMES, sorted(set(rate_ids), key=repr)),
-        (facts, "fact", _FACT_NAMES, sorted(set(fact_ids), key=repr)),
-    ):
-        key, columns = table.c[f"{prefix}_id"], [stored_text(tx, table.c[name]) for name in names]
+    for wanted, (prefix, (table, names)) in zip((rate_ids, fact_ids, restatement_ids), _DIGESTED.items(), strict=True):
+        ids = sorted(set(wanted), key=repr)
+        key, columns = _key(prefix), [stored_text(tx, table.c[name]) for name in names]
         for start in range(0, len(ids), _AT_ONCE):
             for own, *row in tx.execute(select(key, *columns).where(key.in_(ids[start : start + _AT_ONCE]))):
                 found[own] = _digest(prefix, names, row)
@@ -212,6 +221,18 @@ def digests(tx: Tx, *, rate_ids: Iterable[str], fact_ids: Iterable[str]) -> dict
 
 _RATE_NAMES = tuple(name for name in Rate.__dataclass_fields__ if name != "rate_id")
 _FACT_NAMES = tuple(Fact.__dataclass_fields__)
+_RESTATEMENT_NAMES = tuple(str(name) for name in restatements.columns.keys() if name != "restatement_id")  # noqa: SIM118
+
+#: Tables whose ids are digests, by the ids' prefix, with the columns in the order of the digest.
+_DIGESTED: dict[Prefix, tuple[Table, tuple[str, ...]]] = {
+    "rate": (rates, _RATE_NAMES),
+    "fact": (facts, _FACT_NAMES),
+    "rst": (restatements, _RESTATEMENT_NAMES),
+}
+
+
+def _key(prefix: Prefix) -> ColumnElement[str]:
+    return restatements.c.restatement_id if prefix == "rst" else _DIGESTED[prefix][0].c[f"{prefix}_id"]
 
 
 def _digest(prefix: str, names: Sequence[str], row: Sequence[Any]) -> str:
@@ -226,4 +247,4 @@ def _typed(name: str, value: Any) -> Any:
         return None
     if name.endswith("_at"):
         return parse_iso(value)
-    return {0: False, 1: True}[value] if name in {"is_estimated", "may_settle"} else value
+    return {0: False, 1: True}[value] if name in {"is_automatic", "is_estimated", "may_settle"} else value

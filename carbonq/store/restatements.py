@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import and_, delete, func, insert, or_, select, tuple_
 
 from carbonq.model import Rate, Signal
+from carbonq.ratebook import digest
 from carbonq.store import ledger
 from carbonq.store.database import Tx
-from carbonq.store.dialect import insert_new, is_any_of, machine_now
+from carbonq.store.dialect import insert_new, is_any_of
 from carbonq.store.tables import corrections, engine_batches, entries, rates, restatements
 from carbonq.store.unsettled import Part
 from carbonq.units import MAX_STEP_S
@@ -36,10 +37,9 @@ class Restatement:
     end_at: datetime
 
 
-def record(
-    tx: Tx,
-    restatement_id: str,
+def make(
     *,
+    recorded_at: datetime,
     recorded_by: str,
     reason: str,
     is_automatic: bool,
@@ -47,20 +47,18 @@ def record(
     zone: str | None,
     start_at: datetime,
     end_at: datetime,
-) -> None:
+) -> Restatement:
+    """Return a restatement whose id is the digest of all else: the sealed revisions that name it vouch for it."""
+    values = (recorded_at, recorded_by, reason, is_automatic, signal and signal.value, zone, start_at, end_at)
+    own = digest("rst", (one.astimezone(UTC) if isinstance(one, datetime) else one for one in values))
+    return Restatement(own, recorded_at, recorded_by, reason, is_automatic, signal, zone, start_at, end_at)
+
+
+def record(tx: Tx, made: Restatement) -> None:
     """Record a restatement with the first revisions that are its; one that is recorded already stays."""
-    row: dict[str, Any] = {
-        "restatement_id": restatement_id,
-        "recorded_at": machine_now(tx),
-        "recorded_by": recorded_by,
-        "reason": reason,
-        "is_automatic": is_automatic,
-        "signal": None if signal is None else signal.value,
-        "zone": zone,
-        "start_at": start_at,
-        "end_at": end_at,
-    }
-    known = select(restatements.c.restatement_id).where(restatements.c.restatement_id == restatement_id)
+    row: dict[str, Any] = {name: getattr(made, name) for name in Restatement.__dataclass_fields__}
+    row["signal"] = None if made.signal is None else made.signal.value
+    known = select(restatements.c.restatement_id).where(restatements.c.restatement_id == made.restatement_id)
     if tx.execute(known).first() is None:
         tx.execute(insert(restatements).values(row))
 

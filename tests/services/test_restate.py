@@ -7,8 +7,9 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from sqlalchemy import func, select
+from sqlalchemy import delete, func, select, text, update
 
+from carbonq import verify
 from carbonq.errors import InvalidRequest, NotFound
 from carbonq.grid.protocol import Observation
 from carbonq.model import EntryReason, Signal
@@ -16,14 +17,18 @@ from carbonq.ratebook import FALLBACK_PATIENCE_S
 from carbonq.services import history, restate
 from carbonq.services import settle as settling
 from carbonq.services.finals import Finals
+from carbonq.services.proof import prove
 from carbonq.services.restate import Restated, Scope
+from carbonq.services.seal import seal
 from carbonq.services.settle import settle
 from carbonq.store import forecasts, ledger, restatements, sources
 from carbonq.store.database import Database
 from carbonq.store.revisions import Stamp
 from carbonq.store.tables import corrections, entries
+from carbonq.store.tables import restatements as restatement_rows
 from carbonq.units import WINDOW, grams
 from tests.services.booked import configure, lines, observe, store
+from tests.services.sealed import as_administrator, findings
 from tests.unit.bookings import AWAY, W0, batch, book, item, part, rate, rate_book
 
 BEFORE = W0 - WINDOW  # the baseline's window
@@ -312,3 +317,33 @@ def test_a_zone_that_never_was_is_not_said_to_be_up_to_date(sqlite_database: Dat
     settled(sqlite_database)
     with pytest.raises(NotFound, match="zone 'NOPE'"):
         by_command(sqlite_database, Scope(W0, W0 + WINDOW, zone="NOPE"), is_dry_run=True)
+
+
+def test_who_restated_and_why_is_bound_to_what_is_sealed(database: Database) -> None:
+    settled(database)
+    say(database, "Z-AWAY", W0, "120")
+    own = by_command(database).restatement_id
+    seal(database)
+    assert findings(database) == []
+    restated = next(line for line in lines(database, all_revisions=True) if line["restatement_id"] == own)
+    proof = prove(database, restated["entry_id"], revision=int(restated["revision"]))
+    assert verify.check_proof(proof).problems == []
+    proof["restatements"][own]["recorded_by"] = "otto"
+    assert verify.check_proof(proof).problems == [f"{own} is not the digest of its values"]
+    with database.read() as tx:
+        (row,) = (dict(one) for one in tx.execute(select(restatement_rows)).mappings())
+    others = {"is_automatic": True, "signal": "aer", "zone": "Z", "recorded_by": "otto", "reason": "none"}
+    others |= {name: row[name] + WINDOW for name in ("recorded_at", "start_at", "end_at")}
+    assert {*others, "restatement_id"} == set(row)
+    with as_administrator(database) as tx:
+        if database.is_sqlite:
+            tx.execute(text("DROP TRIGGER restatements_refuse_update"))
+            tx.execute(text("DROP TRIGGER restatements_refuse_delete"))
+    for change in [{name: value} for name, value in others.items()] + [None]:
+        with as_administrator(database) as tx:
+            if change is None:
+                tx.execute(delete(restatement_rows))
+            else:
+                tx.execute(update(restatement_rows).values(row | change))
+        (found,) = findings(database)
+        assert (found.table, found.key) == ("restatements", own), change
