@@ -8,14 +8,18 @@ FIND_PYTHON := for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done
 PYTHON ?= $(shell $(FIND_PYTHON))
 
-.PHONY: demo test check format lock clean
+.PHONY: demo test chaos check format lock clean
 
 demo: $(VENV)/.run ## install what it needs into .venv and run the main job end to end
 	$(BIN)/carbonq demo
 
 # Two processes for two cores; what starts real processes waits more than it works, and comes first.
 test: $(VENV)/.dev ## the whole test suite
-	$(BIN)/pytest -n 2
+	$(BIN)/pytest -n 2 --no-loadscope-reorder
+
+# CHAOS_FIGURES=FILE writes how long each recovery took and what every wasted entry was wasted on.
+chaos: $(VENV)/.dev ## every scenario of the chaos suite on every backend; about a quarter of an hour
+	$(BIN)/pytest -m chaos -s tests/system
 
 check: $(VENV)/.dev ## lint, types, layers
 	$(BIN)/ruff check .

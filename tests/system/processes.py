@@ -8,10 +8,9 @@ import random
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -23,7 +22,7 @@ from carbonq import config, wiring
 from carbonq.bench.level_grid import level_settings
 from carbonq.client import Client
 from carbonq.clock import GridClock
-from carbonq.embedded import ports, tether
+from carbonq.embedded import ports
 from carbonq.errors import CarbonqError
 from carbonq.model import Endpoint, Job, NewJob
 from carbonq.services import submit
@@ -31,9 +30,17 @@ from carbonq.store import items as item_rows
 from carbonq.store import jobs, regions
 from carbonq.store.tables import engine_batches, entries
 from carbonq.tickets import make_celery
+from tests.system import zygote
 from tests.system.backends import Backend
+from tests.system.zygote import Forked
 
 MODEL = "wordllama-256"
+
+#: Both serve one model: loading another one takes a worker seconds.
+REGIONS: Mapping[str, Mapping[str, Any]] = {name: {"zone": "LEVEL", "models": [MODEL]} for name in ("north", "south")}
+
+#: What the CPU-time meters of chaos tests are told, in W per busy core.
+WATTS_PER_CORE = 10.0
 
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dog", "carbon", "grid", "window", "planner"]
 
@@ -55,11 +62,12 @@ def _is_stopped(pid: int) -> bool:
     return bool(states) and set(states) == {"T"}
 
 
-def documents(count: int) -> Iterator[bytes]:
-    """Input lines of an embeddings job, of 60 words each."""
+def documents(count: int, *, poison: int | None = None) -> Iterator[bytes]:
+    """Input lines of an embeddings job, of 60 words each; one of them may hold a word of its own, POISON."""
     chance = random.Random(1)
     for i in range(count):
-        body = {"model": MODEL, "input": " ".join(chance.choices(WORDS, k=60))}
+        words = chance.choices(WORDS, k=60) if i != poison else [*chance.choices(WORDS, k=59), "POISON"]
+        body = {"model": MODEL, "input": " ".join(words)}
         line = {"custom_id": f"c{i}", "method": "POST", "url": "/v1/embeddings", "body": body}
         yield json.dumps(line).encode() + b"\n"
 
@@ -70,24 +78,17 @@ class Installation:
     def __init__(self, root: Path, backend: Backend, **settings: Any) -> None:
         self.root = root
         self.backend = backend
-        self.settings = config.load(**level_settings(root), **backend.settings(), **settings)
-        self._environment = {**os.environ, **config.environment(self.settings), "OMP_NUM_THREADS": "1"}
+        self.settings = config.load(**{**level_settings(root), "regions": REGIONS, **backend.settings(), **settings})
+        self.environment = {**os.environ, **config.environment(self.settings), "OMP_NUM_THREADS": "1"}
         # A window lasts 15 s: what is planned for the next one is soon due.
         clock = GridClock.accelerated(datetime.now(UTC), 20.0)
         self.runtime, self.api_key = wiring.prepare(self.settings, clock=clock)
         self.db = self.runtime.db
         self.tickets = wiring.make_tickets(self.settings)
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, Forked] = {}
 
-    def start(self, name: str, *arguments: str, **environment: str) -> subprocess.Popen[bytes]:
-        with (self.root / f"{name}.log").open("ab") as log:
-            process = subprocess.Popen(
-                [sys.executable, tether.__file__, str(os.getpid()), sys.executable, "-m", "carbonq", *arguments],
-                env={**self._environment, **environment},
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,
-            )
+    def start(self, name: str, *arguments: str, **environment: str) -> Forked:
+        process = zygote.start(arguments, {**self.environment, **environment}, self.root / f"{name}.log")
         self.processes[name] = process
         return process
 
@@ -187,16 +188,23 @@ class Installation:
             if any(mark in line for mark in marks)
         ]
 
-    def submit(self, count: int, *, deadline: timedelta = timedelta(minutes=40)) -> str:
+    def submit(
+        self,
+        count: int,
+        *,
+        deadline: timedelta = timedelta(minutes=40),
+        poison: int | None = None,
+        regions: tuple[str, ...] | None = None,
+    ) -> str:
         """Submit an embeddings job of ``count`` documents."""
         staged = self.runtime.blobs.stage()
-        for line in documents(count):
+        for line in documents(count, poison=poison):
             staged.write(line)
         job, _ = submit.submit(
             self.db,
             self.runtime.blobs,
             staged,
-            NewJob("default", Endpoint.EMBEDDINGS, MODEL, self.runtime.clock.now() + deadline),
+            NewJob("default", Endpoint.EMBEDDINGS, MODEL, self.runtime.clock.now() + deadline, regions=regions),
             models=self.runtime.models,
             regions=self.runtime.regions,
             home_region="north",
@@ -234,8 +242,8 @@ class Installation:
     def check(self, job_id: str) -> None:
         """Invariants 1 and 3 of a finished job: every item once in the files and in the ledger, shares exact."""
         job = self.job(job_id)
-        output = [json.loads(line) for line in self._file(job.output_blob)]
-        errors = [json.loads(line) for line in self._file(job.error_blob)]
+        output = [json.loads(line) for line in self.lines_of(job.output_blob)]
+        errors = [json.loads(line) for line in self.lines_of(job.error_blob)]
         names = [line["custom_id"] for line in (*output, *errors)]
         assert sorted(names) == sorted(f"c{i}" for i in range(job.items_total))
         assert len(output) == job.items_succeeded
@@ -262,5 +270,5 @@ class Installation:
             for part in parts:
                 assert (sums[part.engine_batch_id, part.part] or 0) == (part.energy_uj or 0)
 
-    def _file(self, blob: str | None) -> list[bytes]:
+    def lines_of(self, blob: str | None) -> list[bytes]:
         return [] if blob is None else b"".join(self.runtime.blobs.pieces(blob)).splitlines()

@@ -97,6 +97,9 @@ def test_a_host_needs_three_addresses_and_may_run_two_workers(installation: Inst
         assert {worker.region for worker in live} == {"north"}
         assert {worker.gpus for worker in live} == {("GPU-a", "GPU-c"), ("GPU-b",)}
         assert len({worker.settings_digest for worker in live}) == 1
+        pinned = [line for line in host.log().splitlines() if "CUDA sees" in line or "wordllama-256 loaded" in line]
+        assert {line.rpartition(" ")[2] for line in pinned if "CUDA" in line} == {"GPU-a,GPU-c", "GPU-b"}
+        assert all("CUDA sees" in next(line for line in pinned if f" {worker.pid} " in line) for worker in live)
         assert all(worker.clock_offset_s is not None and abs(worker.clock_offset_s) < 2 for worker in live)
         job_id = installation.submit(60)
         until(lambda: installation.job(job_id).is_final, 90, "end of the job")

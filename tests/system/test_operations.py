@@ -82,7 +82,7 @@ def restore(
     return url
 
 
-@pytest.mark.parametrize("name", ["sqlite-redis", "postgresql-redis"])
+@pytest.mark.parametrize("name", ["sqlite-redis", pytest.param("postgresql-redis", marks=pytest.mark.chaos)])
 def test_a_backup_taken_at_work_is_restored_and_work_resumes(
     name: str, request: pytest.FixtureRequest, tmp_path: Path, opened: Open
 ) -> None:

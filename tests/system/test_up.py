@@ -20,6 +20,8 @@ from carbonq.bench.level_grid import level_settings
 from carbonq.client import Client
 from carbonq.config import environment, load
 from carbonq.embedded import address
+from tests.system import processes
+from tests.system.processes import REGIONS
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
@@ -39,14 +41,14 @@ class Up:
     def __init__(self, folder: Path, **more: str) -> None:
         self.data_dir = folder / "data"
         self.folder = folder
-        given = load(**level_settings(folder))
+        given = load(**{**level_settings(folder), "regions": REGIONS})
         self.env = {**os.environ, **environment(given), **more}
         self.process: subprocess.Popen[str] | None = None
 
-    def start(self) -> None:
+    def start(self, **more: str) -> None:
         self.process = subprocess.Popen(
             (*CARBONQ, "up", "--json"),
-            env=self.env,
+            env={**self.env, **more},
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -155,47 +157,25 @@ def test_a_whole_life(up: Up, tmp_path: Path) -> None:
     assert not any(is_running(pid) for pid in up.pids.values())
     assert address.running(up.data_dir) is None
 
-    # A second start resumes: the first job is there, and new work runs.
+    # A second start resumes: the first job is there. Killed, it leaves nothing behind, and its waiting work runs later.
     up.start()
     listed = json.loads(up.run("jobs", "list", "--json").stdout)
     assert [job["state"] for job in listed] == ["completed"]
-    again = up.run("submit", "embeddings", str(documents(tmp_path, 3)), "--deadline", "2h", "--wait")
-    assert again.returncode == 0, again.stderr
-    assert up.stop()[0] == 0
-
-
-def test_killed_it_leaves_no_process_and_its_waiting_work_runs_after_the_next_start(up: Up, tmp_path: Path) -> None:
-    up.start()
+    for pid in (up.pids["worker-north"], up.pids["worker-south"]):
+        os.kill(pid, signal.SIGSTOP)  # so that nothing runs before the end
     with up.client() as client:
-        for pid in (up.pids["worker-north"], up.pids["worker-south"]):
-            os.kill(pid, signal.SIGSTOP)  # so that nothing runs before the stop
-        lines = [
-            json.dumps(
-                {
-                    "custom_id": "a",
-                    "method": "POST",
-                    "url": "/v1/embeddings",
-                    "body": {"model": "wordllama-256", "input": "x"},
-                }
-            ).encode()
-        ]
-        job = client.submit(lines, endpoint="/v1/embeddings", model="wordllama-256", deadline="2h")
+        job = client.submit(processes.documents(1), endpoint="/v1/embeddings", model=processes.MODEL, deadline="2h")
     assert up.process is not None
     up.process.kill()
     up.process.communicate()
     until(lambda: not any(is_running(pid) for pid in up.pids.values()))
-    up.start()
+
+    # Without a server on PATH the wheel serves.
+    up.start(PATH="/nonexistent")
+    assert psutil.Process(up.pids["broker"]).name().startswith("valkey-server")
     with up.client() as client:
         assert client.wait(job["id"], timeout_s=90)["state"] == "completed"
     assert up.stop(signal.SIGTERM)[0] == 0
-
-
-def test_without_a_server_on_path_the_wheel_serves(tmp_path: Path) -> None:
-    up = Up(tmp_path, PATH="/nonexistent")
-    up.start()
-    assert up.pids["broker"]
-    assert psutil.Process(up.pids["broker"]).name().startswith("valkey-server")
-    assert up.stop()[0] == 0
 
 
 def test_a_used_port_is_one_sentence_and_nothing_is_left(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ import pytest
 import carbonq
 from carbonq.bench.level_grid import level_settings
 from carbonq.config import environment, load
+from tests.system.processes import REGIONS
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
 
@@ -122,7 +123,8 @@ class Up:
         # PATH without the tests' own environment, so that every program started is the wheel's.
         system = os.pathsep.join(p for p in os.environ["PATH"].split(os.pathsep) if not p.startswith(sys.prefix))
         path = f"{programs}{os.pathsep}{system}"
-        self.env = {**kept, **environment(load(**level_settings(folder))), "PATH": path}
+        settings = load(**{**level_settings(folder), "regions": REGIONS})
+        self.env = {**kept, **environment(settings), "PATH": path}
         self.process = subprocess.Popen(
             ("carbonq", "up", "--json"),
             cwd=folder,
