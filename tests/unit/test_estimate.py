@@ -6,7 +6,7 @@ from decimal import Decimal
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carbonq import estimate, models
@@ -60,7 +60,10 @@ def test_chat_bodies(body: dict[str, Any], prompt: int, completion: int) -> None
     assert (tokens.prompt, tokens.completion, tokens.longest) == (prompt, completion, prompt)
 
 
-@given(st.dictionaries(st.sampled_from(["input", "messages", "max_tokens", "max_completion_tokens"]), JSON))
+@given(
+    st.dictionaries(st.sampled_from(["input", "messages", "max_tokens", "max_completion_tokens", "summarize"]), JSON)
+)
+@settings(max_examples=40, deadline=None)
 def test_no_body_makes_it_fail(body: dict[str, Any]) -> None:
     for model in (EMBED, CHAT):
         assert estimate.body_tokens(body, model).total >= 1
