@@ -25,7 +25,7 @@ SEALED = (entries, engine_batches, rates, facts, seals, seal_parts)
 SHOWN = ("plan_id", "region", "window_at", "g_per_kwh", "issued_at", "reason", "signal")
 
 EXAMPLES = settings(
-    max_examples=15,
+    max_examples=8,
     deadline=None,
     phases=(Phase.explicit, Phase.generate),  # an example is a check of a whole ledger
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
