@@ -28,7 +28,7 @@ def by_definition(total: int, weights: Sequence[int]) -> list[int]:
     return parts
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(TOTALS, WEIGHTS)
 def test_parts_sum_to_the_whole_and_are_within_one_microjoule_of_their_quota(total: int, weights: list[int]) -> None:
     parts = apportion(total, weights)
@@ -38,13 +38,13 @@ def test_parts_sum_to_the_whole_and_are_within_one_microjoule_of_their_quota(tot
     assert all(abs(Fraction(total * n, denominator) - p) < 1 for n, p in zip(numerators, parts, strict=True))
 
 
-@settings(max_examples=50)
+@settings(max_examples=50, deadline=None)
 @given(TOTALS, WEIGHTS)
 def test_it_is_the_largest_remainder_method_with_ties_by_order(total: int, weights: list[int]) -> None:
     assert apportion(total, weights) == by_definition(total, weights)
 
 
-@settings(max_examples=30)
+@settings(max_examples=30, deadline=None)
 @given(st.integers(0, 10**9), st.lists(st.integers(0, 3), min_size=49, max_size=90))
 def test_the_vectorised_path_breaks_ties_by_order_too(total: int, weights: list[int]) -> None:
     # Few distinct weights, so that remainders tie all the time.
