@@ -13,13 +13,13 @@ Json = dict[str, Any]
 
 def show(document: Json) -> None:
     """Print a summary; each group by itself."""
-    if not document["entries"]:
+    if not document["entries"] + document["overhead_entries"]:
         say("the ledger has no such entries")
         return
     clock = document["clock"]
     emit_pairs(
         [
-            ("entries", f"{document['entries']:,}"),
+            ("entries", f"{document['entries']:,} of items, {document['overhead_entries']:,} of overhead"),
             ("clock", clock if clock == "real" else f"{clock}: grid time did not run with the wall clock"),
             ("tokens", f"{document['prompt_tokens']:,} in, {document['completion_tokens']:,} out"),
         ]

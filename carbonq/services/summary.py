@@ -73,12 +73,13 @@ def _document(groups: Sequence[Group]) -> Json:
     compared = [group for group in groups if group.has_saving]
     return {
         "clock": clocks[0] if clocks else None,
-        "entries": sum(group.entries for group in groups),
+        "entries": sum(group.entries for group in items),
+        "overhead_entries": sum(group.entries for group in groups if group.kind != EntryKind.ITEM.value),
         "items": sum(group.items for group in groups),
         "methods": sorted({group.method for group in groups}),
         "prompt_tokens": sum(group.prompt_tokens for group in groups),
         "completion_tokens": sum(group.completion_tokens for group in groups),
-        # The items' own figures; overhead (idle, wasted) is below, by kind.
+        # Like ``entries`` the items' own figures; overhead (idle, wasted) is below, by kind.
         "energy_uj": sum(group.energy_uj for group in items),
         "energy_quality": sorted({group.quality for group in items}),
         "emission_g": _total(items, "emission_g"),

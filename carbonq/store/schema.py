@@ -71,7 +71,10 @@ def check_usable(database: Database) -> None:
     if revision is None:
         raise ConfigError("the database has no tables yet; run `carbonq db upgrade`")
     if revision in _revisions():
-        raise ConfigError("the database's schema is older than the code; run `carbonq db upgrade`")
+        raise ConfigError(
+            f"the database is at schema {revision} and this carbonq needs {head()}: it reads columns that may not be "
+            "there yet, so not even reading is safe; run `carbonq db upgrade` first (older processes work on)"
+        )
     if floor(database) > head():
         raise ConfigError(
             f"the database is at schema {revision}, which this carbonq (schema {head()}) does not know and cannot use: "

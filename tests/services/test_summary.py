@@ -25,7 +25,7 @@ def test_items_overhead_books_and_savings_each_stand_by_themselves(database: Dat
     store(database, booked, idle)
     found = summary.summarize(database)
     assert found["clock"] == "real"
-    assert found["entries"] == 6
+    assert (found["entries"], found["overhead_entries"]) == (5, 1)
     assert found["energy_uj"] == 1_000_003  # the items' own; idle stands below
     assert Decimal(found["emission_g"]) == sum(Fraction(row["emission_g"]) for row in booked.entries)
     assert [(row["kind"], row["quality"], row["energy_uj"]) for row in found["energy"]] == [
@@ -118,7 +118,7 @@ def test_sums_by_dimension_are_those_of_their_entries(database: Database) -> Non
     assert len(items) == 7
     assert sum(group["energy_uj"] for group in items) == found["energy_uj"]
     (nobody,) = [group for group in found["groups"] if group["tenant"] is None]
-    assert (nobody["items"], nobody["entries"]) == (0, 1)
+    assert (nobody["items"], nobody["entries"], nobody["overhead_entries"]) == (0, 0, 1)
     assert nobody["sci"]["impact"]["direct"]["total_g"] is None
 
 

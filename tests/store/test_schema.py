@@ -197,3 +197,10 @@ def test_downgrade_leaves_nothing(database: Database) -> None:
         with Operations.context(context):
             script.module.downgrade()
         assert set(inspect(tx).get_table_names()) <= {"alembic_version"}
+
+
+def test_an_older_database_is_not_read_and_says_why(database: Database) -> None:
+    with database.write() as tx:
+        tx.execute(text("UPDATE alembic_version SET version_num = '0001'"))
+    with pytest.raises(ConfigError, match=r"at schema 0001 and this carbonq needs \d+: .*not even reading is safe"):
+        schema.check_usable(database)

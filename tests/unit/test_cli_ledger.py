@@ -75,7 +75,8 @@ def test_a_summary_says_what_is_estimated_provisional_and_which_clock(database: 
     for part in ("accelerated: grid time did not run", "estimated", "provisional", "impact book", "inventory book"):
         assert part in text
     assert "baseline" in text
-    assert json.loads(run("summary", "--json").stdout)["entries"] == 6
+    assert "5 of items, 1 of overhead" in text
+    assert json.loads(run("summary", "--json").stdout)["overhead_entries"] == 1
     assert json.loads(run("summary", "--json", "--product-line", "search").stdout)["entries"] == 5
     store(database, book())
     refused = run("summary")
