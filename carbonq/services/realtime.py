@@ -16,7 +16,7 @@ from typing import Any
 from carbonq import answers, batching, ids, ledger
 from carbonq.booking import Booking, EngineBatch, WorkItem
 from carbonq.engines.protocol import Engine, EngineRequest, EngineResult, ShouldStop, Stopped
-from carbonq.errors import EngineError
+from carbonq.errors import EngineAway, EngineError
 from carbonq.meters.protocol import MeteredPart, MeterInfo
 from carbonq.model import Endpoint, EntryKind, Model, Signal, WorkClass
 from carbonq.services import weighing
@@ -68,7 +68,8 @@ def answer(
         closing.when_known(lambda: keep(_wasted(site, batch(None), payload, "failed")))
         logger.warning("engine failed on realtime call %s: %s", payload["request_id"], failure)
         reason = failure.message if failure is not None else "no result"
-        return _error(500, failure.code if failure is not None else "engine_error", reason, None)
+        status = 503 if isinstance(failure, EngineAway) else 500
+        return _error(status, failure.code if failure is not None else "engine_error", reason, None)
     item = _item(payload, result)
 
     def book() -> Booking:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from carbonq.booking import Booking
-from carbonq.errors import EngineError, StoreUnavailable
+from carbonq.errors import EngineAway, EngineError, StoreUnavailable
 from carbonq.services import heartbeat, realtime
 from carbonq.services.writebehind import WriteBehind
 from carbonq.spool import Spool
@@ -66,10 +66,12 @@ def test_the_clients_mistakes_come_back_as_errors(bench: Bench) -> None:
 
 def test_an_engine_that_fails_is_said_and_its_energy_is_wasted(bench: Bench) -> None:
     kept: list[Booking] = []
-    bench.engine = FakeEngine(failures=[EngineError("no memory", is_retryable=True)])
+    bench.engine = FakeEngine(failures=[EngineError("no memory", is_retryable=True), EngineAway("refused")])
     answer = realtime.answer(bench.site, payload(), kept.append)
     assert (answer["status_code"], answer["error"]["message"]) == (500, "no memory")
-    assert [one.entries[0]["kind"] for one in kept] == ["wasted"]
+    answer = realtime.answer(bench.site, payload(), kept.append)
+    assert (answer["status_code"], answer["error"]["code"]) == (503, "engine_away")
+    assert [one.entries[0]["kind"] for one in kept] == ["wasted", "wasted"]
 
 
 def test_a_call_whose_client_has_gone_stops_and_what_it_burnt_is_wasted(bench: Bench) -> None:
