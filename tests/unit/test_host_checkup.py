@@ -52,7 +52,9 @@ def test_a_host_of_a_worker_is_ready(tmp_path: Path, database: Database) -> None
     (tmp_path / "blobs").mkdir()
     with redis_server() as url:
         found = checked(tmp_path, **prepared(tmp_path, database), broker_url=url)
-    assert list(found) == ["python", "broker", "database", "settings", "clock", "blobs", "models", "meters", "disk"]
+    checks = ["python", "broker", "database", "settings", "clock", "workers", "blobs", "models", "meters", "disk"]
+    assert list(found) == checks
+    assert found["workers"][0].finding == "none runs"
     assert not [one for group in found.values() for one in group if one.state is not State.OK]
     assert "agree with the installation's" in found["settings"][0].finding
     assert "from the database's" in found["clock"][0].finding
