@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import typer.testing
+from hypothesis import settings
 from sqlalchemy import create_engine
 
 from carbonq.store import schema
@@ -19,6 +20,10 @@ from carbonq.store.database import Database
 from tests.databases import Reused, opened, postgres_database
 
 IS_CI = os.environ.get("CI") == "true"
+
+# A busy machine is no reason to fail, and the tests' own time is bounded; a test may ask for more examples.
+settings.register_profile("carbonq", deadline=None, max_examples=50)
+settings.load_profile("carbonq")
 
 # Typer builds all commands anew for each invocation: 0.13 s, where running one takes milliseconds.
 typer.testing._get_command = functools.cache(typer.testing._get_command)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
