@@ -180,19 +180,20 @@ def _policies(  # noqa: PLR0917 (one caller)
     as_json: bool,
 ) -> None:
     from carbonq.replay import plot as plotting
-    from carbonq.replay.figures import outcomes
+    from carbonq.replay.figures import outcomes, past_the_data
     from carbonq.replay.policies import run
     from carbonq.replay.report import SIGNALS, Context, table, to_json
 
     ran = run(found.site, found.work, policies, found.rules, report=say, progress=progress)
     made, left_out = outcomes(found.site, found.work, ran, blocks)
+    past = past_the_data(found.site, found.work, list(ran.values()))
     kind = SIGNALS[asked.signal.value]
     if as_json:
         context = Context(asked.intensity, asked.forecast, found.said, asked.power_w, found.notes)
-        emit_json(to_json(found.site, found.work, made, blocks, context, left_out=left_out))
+        emit_json(to_json(found.site, found.work, made, blocks, context, left_out=left_out, past=past))
     else:
         emit_table(*table(made, blocks))
-        for line in _beside(found, kind, blocks, left_out):
+        for line in _beside(found, kind, blocks, left_out, past):
             say(line)
     if plot is not None:
         plotting.draw(plot, made, blocks, title=f"Simulated replay, {kind}: {found.said}")
@@ -204,14 +205,16 @@ def _curve(found: Ready, blocks: Blocks, plot: Path | None, progress: Callable[[
     from carbonq.replay.capacity import curve, limit
     from carbonq.replay.report import SIGNALS, curve_json, curve_table
 
-    points, left_out = curve(found.site, found.work, found.ranges, found.rules, blocks, progress=progress)
+    points, left_out, past = curve(found.site, found.work, found.ranges, found.rules, blocks, progress=progress)
     least = limit(found.site, found.work)
     kind = SIGNALS[found.site.grid.signal.value]
     if as_json:
-        emit_json(curve_json(found.site, points, blocks, least_g=least, notes=found.notes, left_out=left_out))
+        emit_json(
+            curve_json(found.site, points, blocks, least_g=least, notes=found.notes, left_out=left_out, past=past)
+        )
     else:
         emit_table(*curve_table(points, blocks))
-        for line in _beside(found, kind, blocks, left_out):
+        for line in _beside(found, kind, blocks, left_out, past):
             say(line)
         say(f"no number of slots brings this work below {least / 1000:.2f} kgCO2e, even with hindsight")
     if plot is not None:
@@ -219,7 +222,7 @@ def _curve(found: Ready, blocks: Blocks, plot: Path | None, progress: Callable[[
         say(f"drawn to {plot}")
 
 
-def _beside(found: Ready, kind: str, blocks: Blocks, left_out: int) -> list[str]:
+def _beside(found: Ready, kind: str, blocks: Blocks, left_out: int, past: int) -> list[str]:
     from carbonq.replay.figures import MIN_BLOCKS
 
     lines = [f"simulated; {kind}; {found.said}"]
@@ -228,7 +231,11 @@ def _beside(found: Ready, kind: str, blocks: Blocks, left_out: int) -> list[str]
     elif blocks.count:
         lines.append(f"[95 % intervals: bootstrap of {len(blocks.draws):,} draws over {blocks.count} {blocks.length}s]")
     if left_out:
-        lines.append(f"{left_out:,} pieces are left out of all rows: some policy ran them where no value was observed")
+        lines.append(f"{left_out:,} pieces are in no row's grams: in some row they ran where no value was observed")
+    if past:
+        lines.append(
+            f"{past:,} of them would have run past the end of the data: their jobs count as late, not finished"
+        )
     return lines + found.notes
 
 

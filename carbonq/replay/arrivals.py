@@ -81,6 +81,18 @@ def span(text: str, what: str) -> int:
     return windows
 
 
+def step(text: str, what: str) -> int:
+    """Return a span in windows as ``span`` does. Raises InvalidRequest also for one that is no multiple of a window."""
+    windows = span(text, what)
+    found = _ONE.fullmatch(text)
+    if found is not None and abs(float(found[1]) * _UNITS_S[found[2]] - windows * WINDOW_S) > 1e-6:
+        raise InvalidRequest(
+            f"--{what} is {text.strip()}; a replay goes in steps of {WINDOW_S // 60} minutes: write a multiple",
+            param=what,
+        )
+    return windows
+
+
 def drawn(spec: str, *, first: int, end: int, seed: int) -> Jobs:
     """Return the jobs of a description, released from window ``first`` on and all due by ``end``, in order.
 

@@ -12,7 +12,7 @@ import numpy as np
 from carbonq.errors import InvalidRequest
 from carbonq.model import Signal
 from carbonq.plan.forecaster import WINDOWS_A_DAY, FloatArray
-from carbonq.replay.arrivals import Span, drawn, span
+from carbonq.replay.arrivals import Span, drawn, step
 from carbonq.replay.grids import Grid, read
 from carbonq.replay.policies import Rules
 from carbonq.replay.rows import Source
@@ -91,13 +91,13 @@ def ready(asked: Asked) -> Ready:
 
 
 def _rules(asked: Asked) -> Rules:
-    every = span(asked.every, "every")
+    every = step(asked.every, "every")
     if not 1 <= every <= MAX_EVERY:
         raise InvalidRequest(f"--every is {asked.every}; from 5m to {MAX_EVERY // 12}h", param="every")
     margins = tuple(asked.margins) or (3.0,)
     if any(not 0 <= one <= 100 for one in margins):
         raise InvalidRequest(f"--margin is {max(margins):g} %; from 0 to 100", param="margin")
-    delay = None if asked.published_after is None else span(asked.published_after, "published-after")
+    delay = None if asked.published_after is None else step(asked.published_after, "published-after")
     if not 0 <= asked.displacement <= 10:
         raise InvalidRequest(f"--displacement is {asked.displacement:g}; from 0 to 10", param="displacement")
     return Rules(tuple(dict.fromkeys(one / 100 for one in margins)), every, delay, asked.displacement)
@@ -106,7 +106,7 @@ def _rules(asked: Asked) -> Rules:
 def _piece(text: str) -> int | None:
     if text == "whole":
         return None
-    piece = span(text, "piece")
+    piece = step(text, "piece")
     if piece < 1:
         raise InvalidRequest("--piece must be at least 5m, or whole", param="piece")
     return piece

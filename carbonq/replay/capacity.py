@@ -13,7 +13,7 @@ import numpy as np
 from carbonq.errors import InvalidRequest
 from carbonq.plan.evidence import IntArray
 from carbonq.replay import hindsight
-from carbonq.replay.figures import Blocks, Outcome, outcomes
+from carbonq.replay.figures import Blocks, Outcome, outcomes, past_the_data
 from carbonq.replay.policies import Rules, rolled
 from carbonq.replay.rolling import Ran, Rolling
 from carbonq.replay.site import Site
@@ -56,8 +56,11 @@ def curve(
     blocks: Blocks,
     *,
     progress: Callable[[int], None] | None = None,
-) -> tuple[list[Point], int]:
-    """Replay planned work at each point; return the points and how many pieces are left out (rate unknown)."""
+) -> tuple[list[Point], int, int]:
+    """Replay planned work at each point.
+
+    Return the points, how many pieces are left out (rate unknown), and how many of those ran past the data.
+    """
     wanted = points(site, ranges)
     names = [f"{region}={int(slots[site.regions.index(region)])}" for region, slots in wanted]
     variants = {
@@ -70,7 +73,7 @@ def curve(
         Point(region, int(slots[site.regions.index(region)]), outcome)
         for (region, slots), outcome in zip(wanted, made, strict=True)
     ]
-    return found, left_out
+    return found, left_out, past_the_data(site, work, list(ran.values()))
 
 
 def limit(site: Site, work: Work) -> float:

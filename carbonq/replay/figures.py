@@ -40,7 +40,8 @@ class Outcome:
     """One policy's figures, over the pieces that are compared.
 
     ``missed`` counts jobs of which some piece ended after the deadline, ``late_h`` by how much they were late on the
-    mean, ``delay_h`` is the mean time from release to the piece's start. ``cost`` is None where no price was given.
+    mean, ``delay_h`` is the mean time from release to the piece's start. ``unfinished`` counts those of the missed jobs
+    that had not ended when the data did. ``cost`` is None where no price was given.
     """
 
     name: str
@@ -48,6 +49,7 @@ class Outcome:
     g_per_kwh: float
     cost: float | None
     missed: int
+    unfinished: int
     late_h: float
     delay_h: float
     moves_per_piece: float
@@ -110,6 +112,7 @@ def outcomes(
                 g_per_kwh=total / kwh if kwh else float("nan"),
                 cost=_cost(site, work, one, known, (slots or {}).get(name, site.slots)),
                 missed=len(np.unique(work.job[is_late])),
+                unfinished=len(np.unique(work.job[_is_past(site, work, one)])),
                 late_h=float(late[is_late].mean()) / 12 if is_late.any() else 0.0,
                 delay_h=float((one.start - work.release)[known].mean()) / 12 if known.any() else 0.0,
                 moves_per_piece=one.moves / max(1, work.count),
@@ -118,6 +121,15 @@ def outcomes(
             )
         )
     return made, int((~known).sum())
+
+
+def past_the_data(site: Site, work: Work, ran: Sequence[Ran]) -> int:
+    """Count the pieces that some policy had not finished when the data ended."""
+    return int(np.any([_is_past(site, work, one) for one in ran], axis=0).sum())
+
+
+def _is_past(site: Site, work: Work, ran: Ran) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    return (ran.start < 0) | (ran.start + work.windows > site.end)
 
 
 def _cost(

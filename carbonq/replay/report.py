@@ -29,7 +29,7 @@ class Context:
 
 
 def to_json(
-    site: Site, work: Work, made: Sequence[Outcome], blocks: Blocks, context: Context, *, left_out: int
+    site: Site, work: Work, made: Sequence[Outcome], blocks: Blocks, context: Context, *, left_out: int, past: int
 ) -> dict[str, Any]:
     """Return everything as JSON values."""
     best = find(made, "perfect")
@@ -48,6 +48,7 @@ def to_json(
             "jobs": len(set(work.job.tolist())),
             "pieces": work.count,
             "pieces_left_out": left_out,
+            "pieces_past_the_data": past,
             "energy_kwh": work.energy_kwh,
             "power_w_per_slot": context.power_w,
             "first_release": iso(window_at(int(work.release.min()))) if work.count else None,
@@ -82,6 +83,7 @@ def _outcome(one: Outcome, bases: Sequence[Outcome], best: Outcome | None, block
         "g_per_kwh": one.g_per_kwh,
         "cost": one.cost,
         "jobs_late": one.missed,
+        "jobs_not_finished": one.unfinished,
         "late_h_mean": one.late_h,
         "delay_h_mean": one.delay_h,
         "moves_per_piece": one.moves_per_piece,
@@ -107,7 +109,8 @@ def table(made: Sequence[Outcome], blocks: Blocks) -> tuple[list[str], list[list
     columns = ["POLICY", "KGCO2E", "G/KWH", *([] if not has_cost else ["COST"])]
     columns += [f"SAVED VS {base.name.upper()} %" for base in bases]
     columns += [] if best is None or not bases else [f"OF PERFECT VS {bases[0].name.upper()} %"]
-    columns += ["LATE", "DELAY H", "MOVES"]
+    is_short = any(one.unfinished for one in made)
+    columns += ["LATE", *(["NOT FINISHED"] if is_short else []), "DELAY H", "MOVES"]
     rows: list[list[str]] = []
     for one in made:
         row = [one.name, f"{one.grams / 1000:.2f}", f"{one.g_per_kwh:.1f}"]
@@ -115,7 +118,8 @@ def table(made: Sequence[Outcome], blocks: Blocks) -> tuple[list[str], list[list
         row += ["" if base is one else text(saving(one, base, blocks)) for base in bases]
         if best is not None and bases:
             row.append("" if one is best or one is bases[0] else text(share_of(one, bases[0], best, blocks)))
-        row += [str(one.missed), f"{one.delay_h:.1f}", f"{one.moves_per_piece:.2f}" if one.moves_per_piece else ""]
+        row += [str(one.missed), *([str(one.unfinished)] if is_short else []), f"{one.delay_h:.1f}"]
+        row += [f"{one.moves_per_piece:.2f}" if one.moves_per_piece else ""]
         rows.append(row)
     return columns, rows
 
@@ -133,7 +137,8 @@ def curve_table(points: Sequence[Point], blocks: Blocks) -> tuple[list[str], lis
     """Return columns and rows of a capacity curve; each region's first point is what its others are compared with."""
     has_cost = any(one.outcome.cost is not None for one in points)
     columns = ["REGION", "SLOTS", "KGCO2E", "SAVED VS FIRST %", *([] if not has_cost else ["COST"])]
-    columns += ["LATE", "LATE H", "DELAY H"]
+    is_short = any(one.outcome.unfinished for one in points)
+    columns += ["LATE", *(["NOT FINISHED"] if is_short else []), "LATE H", "DELAY H"]
     rows: list[list[str]] = []
     for one in points:
         made = one.outcome
@@ -142,12 +147,20 @@ def curve_table(points: Sequence[Point], blocks: Blocks) -> tuple[list[str], lis
         if first is not one:
             row[3] = text(saving(made, first.outcome, blocks))
         row += [] if made.cost is None else [f"{made.cost:.2f}"]
-        rows.append([*row, str(made.missed), f"{made.late_h:.1f}", f"{made.delay_h:.1f}"])
+        row += [str(made.missed), *([str(made.unfinished)] if is_short else [])]
+        rows.append([*row, f"{made.late_h:.1f}", f"{made.delay_h:.1f}"])
     return columns, rows
 
 
 def curve_json(
-    site: Site, points: Sequence[Point], blocks: Blocks, *, least_g: float, notes: Sequence[str], left_out: int
+    site: Site,
+    points: Sequence[Point],
+    blocks: Blocks,
+    *,
+    least_g: float,
+    notes: Sequence[str],
+    left_out: int,
+    past: int,
 ) -> dict[str, Any]:
     """Return a capacity curve as JSON values; ``least_g`` is what no number of slots can go below."""
     firsts: dict[str, Point] = {}
@@ -164,6 +177,7 @@ def curve_json(
                 "simulated_g": one.outcome.grams,
                 "cost": one.outcome.cost,
                 "jobs_late": one.outcome.missed,
+                "jobs_not_finished": one.outcome.unfinished,
                 "late_h_mean": one.outcome.late_h,
                 "delay_h_mean": one.outcome.delay_h,
                 "saved_against_first": _share(saving(one.outcome, firsts[one.region].outcome, blocks)),
@@ -172,5 +186,6 @@ def curve_json(
         ],
         "no_capacity_below_g": least_g,
         "pieces_left_out": left_out,
+        "pieces_past_the_data": past,
         "notes": list(notes),
     }

@@ -114,6 +114,20 @@ def test_too_few_days_for_intervals_are_said(grid: Path) -> None:
     assert "days are too few to resample; 8 are needed" in few and "95 %" not in few
 
 
+def test_what_runs_past_the_data_is_said_and_counted_as_not_finished(grid: Path) -> None:
+    words = ("--intensity", grid, "--signal", "moer", "--arrivals", "nightly 30 jobs of 1h at 01:00 with slack 18h")
+    words = (*words, "--every", "6h", *SHORT, "--slots", "A=1", "--slots", "B=0,9", "--resamples", 100)
+    found = json.loads(replay(*words, "--json").stdout)
+    few, many = found["points"]
+    # A night's thirty hours on one slot: most are late, and the last nights' do not end within the data.
+    assert few["jobs_not_finished"] > 0 and many["jobs_not_finished"] == 0
+    assert few["jobs_late"] >= few["jobs_not_finished"]
+    assert found["pieces_left_out"] >= found["pieces_past_the_data"] >= few["jobs_not_finished"]
+    shown = replay(*words)
+    assert "NOT FINISHED" in shown.stdout
+    assert f"{found['pieces_past_the_data']:,} of them would have run past the end of the data" in shown.stderr
+
+
 def test_more_slots_in_the_clean_region_are_worth_carbon_and_lateness(grid: Path, tmp_path: Path) -> None:
     words = (
         "--intensity",
@@ -166,6 +180,14 @@ def test_more_slots_in_the_clean_region_are_worth_carbon_and_lateness(grid: Path
         (("--intensity", "GRID", "--signal", "moer", *WORK, "--slot-price", "1"), "--slot-price needs --slots"),
         (("--intensity", "GRID", "--signal", "moer", *WORK, "--margin", "101"), "from 0 to 100"),
         (("--intensity", "GRID", "--signal", "moer", *WORK[:2], "--every", "7h"), "from 5m to 6h"),
+        (
+            ("--intensity", "GRID", "--signal", "moer", *WORK[:2], "--every", "7m"),
+            "--every is 7m; a replay goes in steps of 5",
+        ),
+        (
+            ("--intensity", "GRID", "--signal", "moer", *WORK[:2], "--piece", "8m"),
+            "--piece is 8m; a replay goes in steps",
+        ),
         (("--intensity", "GRID", "--signal", "moer", *WORK, "--displacement", "-1"), "from 0 to 10"),
         (("--intensity", "GRID", "--signal", "moer", *WORK, "--policy", "best"), "policy 'best' is unknown; known are"),
         (("--intensity", "GRID", "--signal", "moer", *WORK, "--from", "soon"), "'soon' is no time"),
@@ -209,7 +231,7 @@ def test_jobs_whose_carbon_cannot_be_told_are_left_out_and_counted(tmp_path: Pat
 
 def outcome(name: str, by_block: list[float]) -> Outcome:
     grams = np.array(by_block)
-    return Outcome(name, float(grams.sum()), 0.0, None, 0, 0.0, 0.0, 0.0, grams, False)
+    return Outcome(name, float(grams.sum()), 0.0, None, 0, 0, 0.0, 0.0, 0.0, grams, False)
 
 
 def test_intervals_are_of_whole_blocks() -> None:
