@@ -20,7 +20,7 @@ from sqlalchemy.exc import OperationalError
 from carbonq.embedded import ports
 from carbonq.embedded.broker import HOST, Broker, find_program
 from tests.conftest import require
-from tests.databases import postgres_database
+from tests.databases import connected, postgres_database
 from tests.system.backends import RABBITMQ, Backend, answers
 from tests.system.processes import until
 
@@ -171,6 +171,10 @@ class Services:
             self.postgres = PostgresServer()
             stack.callback(self.postgres.close)
             url = stack.enter_context(postgres_database(self.postgres.url))
+            with connected(url) as connection:
+                # A claim that a crash forgets would hand out the same token twice.
+                name = connection.execute(text("SELECT current_database()")).scalar_one()
+                connection.execute(text(f'ALTER DATABASE "{name}" SET synchronous_commit = on'))
         if broker == "rabbitmq" and not answers(RABBITMQ):
             require(f"no RabbitMQ on {RABBITMQ[0]}:{RABBITMQ[1]}")
         self.broker = RabbitHost() if broker == "rabbitmq" else RedisServer()
