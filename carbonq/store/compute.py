@@ -37,7 +37,7 @@ from sqlalchemy.sql.operators import custom_op
 from sqlalchemy.types import TypeEngine
 
 from carbonq.store.dialect import ExactDecimal, array_text
-from carbonq.units import UJ_PER_KWH, from_quanta, plain
+from carbonq.units import UJ_PER_KWH, grams_text, plain
 
 #: Multiplies without ever rounding: a product of two stored decimals has far fewer digits.
 _EXACT = Context(prec=200, traps=[Inexact])
@@ -149,7 +149,7 @@ def _grams(energy_uj: int | None, factor: str | None) -> str | None:
     num, den = _ratio(factor)
     quotient, remainder = divmod(energy_uj * num, den)
     twice = 2 * remainder
-    return plain(from_quanta(quotient + (twice > den or (twice == den and quotient & 1))))
+    return grams_text(quotient + (twice > den or (twice == den and quotient & 1)))
 
 
 def _less(baseline_g: str | None, emission_g: str | None, transfer_g: str | None) -> str | None:
