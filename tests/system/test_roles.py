@@ -11,7 +11,7 @@ import threading
 import uuid
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -27,13 +27,15 @@ from carbonq.booking import Fact
 from carbonq.cli.roles import roles_sql
 from carbonq.errors import StoreUnavailable
 from carbonq.meters.hub import Hub
+from carbonq.model import Signal
 from carbonq.services import heartbeat, run, setup
 from carbonq.services.rates import RateCache
 from carbonq.services.seal_check import Seen, check
 from carbonq.services.site import Limits, Site
 from carbonq.spool import Spool
-from carbonq.store import exports, keys, leases, rights, schema
+from carbonq.store import exports, keys, leases, rights, schema, shadows
 from carbonq.store.database import Database
+from carbonq.store.placements import Placed
 from carbonq.store.tables import APPEND_ONLY, attempts, chunks, entries, metadata
 from carbonq.store.tables import jobs as job_rows
 from carbonq.testing import FakeClock, FakeEngine, FakeMeter, MemoryTickets
@@ -321,6 +323,8 @@ def test_each_role_is_refused_what_is_not_its_own(roles: Roles) -> None:
         "UPDATE installation SET settings_digest = ''",
         "INSERT INTO forecasts DEFAULT VALUES",
         "INSERT INTO plans DEFAULT VALUES",
+        "SELECT chunk_id FROM shadows",
+        "INSERT INTO shadows DEFAULT VALUES",
         "SELECT data FROM events",
         *writes,
     )
@@ -333,6 +337,8 @@ def test_each_role_is_refused_what_is_not_its_own(roles: Roles) -> None:
         "UPDATE regions SET slots = 99",
         "INSERT INTO entries DEFAULT VALUES",
         "INSERT INTO rates DEFAULT VALUES",
+        "INSERT INTO shadows DEFAULT VALUES",
+        "UPDATE shadows SET region = 'another'",
         *writes,
     )
     roles.refuses(
@@ -348,6 +354,19 @@ def test_each_role_is_refused_what_is_not_its_own(roles: Roles) -> None:
     roles.refuses("auditor", *reads, *writes, "INSERT INTO entries DEFAULT VALUES", "CREATE TABLE mine (a int)")
     for role in ("api", "control", "worker", "auditor"):
         roles.refuses(role, "CREATE TABLE mine (a int)", "DROP TABLE items", "UPDATE schema_floor SET revision = '9'")
+
+
+def test_control_keeps_shadows_and_the_api_reads_them(roles: Roles) -> None:
+    now = datetime(2026, 3, 2, tzinfo=UTC)
+    for region in ("a", "b"):  # put there, then moved
+        placed = Placed(["chk_s"], [region], [now + timedelta(hours=1)], [None], [None], ["carbon"])
+        with roles.as_("control").write() as tx:
+            shadows.put(tx, "pln_s", placed, [60.0], created_at=now, signal=Signal.MOER)
+    with roles.as_("api").read() as tx:
+        assert shadows.known(tx, ["chk_s"]) == {"chk_s"}
+        assert [one.region for one in shadows.running(tx, now + timedelta(hours=1))] == ["b"]
+    with roles.as_("control").write() as tx:
+        assert shadows.remove(tx, now + timedelta(days=1)) == 1
 
 
 def test_nobody_changes_the_ledger(roles: Roles) -> None:
