@@ -131,13 +131,13 @@ def test_a_host_is_told_at_once_what_is_wrong(installation: Installation, tmp_pa
     }
     ready, shown = host.ask("doctor", "--region", "north"), host.ask("config", "show")
     for sentence, process in asked.items():
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=120)
         assert process.returncode == 1
         assert sentence in errors and "Traceback" not in errors
-    output, errors = ready.communicate(timeout=60)
+    output, errors = ready.communicate(timeout=120)
     assert ready.returncode == 0, output + errors
     assert "agree with the installation's" in output
-    lines = shown.communicate(timeout=60)[0].splitlines()
+    lines = shown.communicate(timeout=120)[0].splitlines()
     line = next(line for line in lines if line.startswith("regions.north.zone"))
     assert line.split(maxsplit=1)[1].strip() == "the installation's database  LEVEL"
     assert workers(installation) == []

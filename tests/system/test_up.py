@@ -23,7 +23,7 @@ from carbonq.embedded import address
 from tests.system import processes
 from tests.system.processes import REGIONS
 
-pytestmark = [pytest.mark.system, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(280)]
 
 CARBONQ = (sys.executable, "-m", "carbonq")
 
