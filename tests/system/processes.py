@@ -45,14 +45,14 @@ WATTS_PER_CORE = 10.0
 WORDS = ["the", "quick", "brown", "fox", "jumps", "over", "lazy", "dog", "carbon", "grid", "window", "planner"]
 
 
-def until(condition: Callable[[], Any], timeout_s: float, what: str) -> Any:
-    """Wait for a condition with a deadline."""
+def until(condition: Callable[[], Any], timeout_s: float, what: str, *, pause_s: float = 0.05) -> Any:
+    """Wait for a condition with a deadline; a longer pause is for what costs a process each time."""
     pause = threading.Event()
-    for _ in range(int(timeout_s / 0.05)):
+    for _ in range(int(timeout_s / pause_s)):
         found = condition()
         if found:
             return found
-        pause.wait(0.05)
+        pause.wait(pause_s)
     raise AssertionError(f"no {what} within {timeout_s} s")
 
 

@@ -206,7 +206,7 @@ class Running:
             assert process is None or process.poll() is None, self.log(name)
             return self.host.health(name).returncode == 0
 
-        until(is_healthy, 60, f"healthy {name}: {self.log(name)}")
+        until(is_healthy, 60, f"healthy {name}: {self.log(name)}", pause_s=0.5)
 
     def stop_all(self) -> dict[str, int]:
         """Stop what runs as the engine does and return the exit statuses."""
@@ -270,7 +270,7 @@ def test_the_services_work_together(running: Running) -> None:
 
     def turns_unhealthy(service: str) -> None:
         more = () if service in {"api", "flower"} else ("--stale", "3")
-        until(lambda: host.health(service, *more).returncode == 1, 30, f"unhealthy {service}")
+        until(lambda: host.health(service, *more).returncode == 1, 30, f"unhealthy {service}", pause_s=1.0)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(turns_unhealthy, watched.values()))
