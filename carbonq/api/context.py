@@ -13,7 +13,7 @@ from carbonq.api.directory import Directory
 from carbonq.api.dispatcher import Dispatcher
 from carbonq.api.interactive import Router
 from carbonq.api.nudger import Nudger
-from carbonq.api.sums import JobSums
+from carbonq.api.sums import JobChunks, JobSums
 from carbonq.blobs import BlobStore
 from carbonq.clock import Clock
 from carbonq.model import Model, Region
@@ -84,6 +84,7 @@ class Api:
     replan_margin: float = 0.03
     price_weight_g: float = 0.0
     sums: JobSums = field(default_factory=JobSums)
+    chunks: JobChunks = field(default_factory=JobChunks)
     treatments: TreatmentRules = field(default_factory=TreatmentRules)
 
 

@@ -162,7 +162,7 @@ def get_job(request: Request, job_id: str, api: ApiDep, caller: CallerDep) -> Re
     """Return a job with progress, placement and carbon figures; ``Retry-After`` hints when to look again."""
     with api.db.read() as tx:
         job = jobs.get(tx, job_id, caller.tenant)
-        held = overview.job_chunks(tx, job_id)
+        held = api.chunks.of(tx, job)
         sums = api.sums.of(tx, job)
     view = _view(api, job)
     view |= {

@@ -1,24 +1,25 @@
-"""Jobs' carbon sums, remembered in proportion to what they cost: a job is polled, and its sums span all its entries.
+"""What costs as much as a job has items, remembered in proportion to its cost: jobs are polled, often by many.
 
-While a job runs, its figures may be some seconds old; once it is final they are never older than its last item.
+While a job runs, its carbon sums may be some seconds old; once it is final they are never older than its last item.
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from carbonq.model import Job
 from carbonq.services import summary
+from carbonq.store import overview
 from carbonq.store.database import Tx
 
-#: Sums are recomputed so seldom that it takes at most this share of one core for each job that is polled.
+#: A value is computed again so seldom that it takes at most this share of one core for each job that is polled.
 _SHARE = 0.05
 
-#: Sums younger than this are good enough in any case, in seconds.
+#: A value younger than this is good enough in any case, in seconds.
 _FRESH_S = 0.5
 
 #: Jobs remembered at most.
@@ -26,42 +27,72 @@ _MAX_JOBS = 1_000
 
 Sums = Mapping[str, Any] | None
 
+Value = TypeVar("Value")
+
 
 @dataclass(frozen=True, slots=True)
-class _Known:
-    sums: Sums
+class _Known(Generic[Value]):
+    value: Value
     items_ended: int
     at: float
     good_for_s: float
 
 
-class JobSums:
-    """The memory; thread-safe."""
+class JobMemory(Generic[Value]):
+    """A memory of one value for each job; thread-safe."""
 
-    def __init__(
-        self, compute: Callable[[Tx, str], Sums] = summary.of_job, monotonic: Callable[[], float] = time.monotonic
-    ) -> None:
-        """Begin empty; ``compute`` adds a job's entries up."""
+    def __init__(self, compute: Callable[[Tx, str], Value], monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Begin empty; ``compute`` makes a job's value."""
         self._compute = compute
         self._monotonic = monotonic
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _Known[Value]] = {}
         self._lock = threading.Lock()
 
-    def of(self, tx: Tx, job: Job) -> Sums:
-        """Return a job's sums; None before anything of it has run. Raises what ``compute`` raises."""
+    def of(self, tx: Tx, job: Job) -> Value:
+        """Return a job's value, computed now or remembered. Raises what ``compute`` raises."""
         with self._lock:
             known = self._known.get(job.job_id)
         # A final job's last items must be in, or its result would be told with a part of its energy.
         may_lag = known is not None and (not job.is_final or known.items_ended == job.items_total)
         if known is not None and may_lag and self._monotonic() - known.at < known.good_for_s:
-            return known.sums
+            return known.value
         began = self._monotonic()
-        sums = self._compute(tx, job.job_id)
+        value = self._compute(tx, job.job_id)
         ended = self._monotonic()
         good_for_s = max(_FRESH_S, (ended - began) / _SHARE)
         with self._lock:
             self._known.pop(job.job_id, None)
-            self._known[job.job_id] = _Known(sums, job.items_ended, ended, good_for_s)
+            self._known[job.job_id] = _Known(value, job.items_ended, ended, good_for_s)
             while len(self._known) > _MAX_JOBS:
                 del self._known[next(iter(self._known))]
-        return sums
+        return value
+
+    def forget(self, job_id: str) -> None:
+        """Compute a job's value at the next call, whatever its age."""
+        with self._lock:
+            self._known.pop(job_id, None)
+
+
+class JobSums(JobMemory[Sums]):
+    """Jobs' carbon sums; None before anything of a job has run. One pass over its entries."""
+
+    def __init__(
+        self, compute: Callable[[Tx, str], Sums] = summary.of_job, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Begin empty; ``compute`` adds a job's entries up."""
+        super().__init__(compute, monotonic)
+
+
+class JobChunks:
+    """The chunks of jobs as they are now. Which those are is remembered: asking takes a pass over a job's items."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        """Begin empty."""
+        self._ids: JobMemory[Sequence[str]] = JobMemory(overview.chunk_ids, monotonic)
+
+    def of(self, tx: Tx, job: Job) -> list[overview.PlacedChunk]:
+        """Return a job's chunks by window, those without one last; one that was cut in two may be told some s late."""
+        if not overview.is_chunked(tx, job.job_id):  # not yet, or some items were taken out of theirs
+            self._ids.forget(job.job_id)
+            return overview.placed(tx, overview.chunk_ids(tx, job.job_id))
+        return overview.placed(tx, self._ids.of(tx, job))

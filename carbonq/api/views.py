@@ -82,13 +82,13 @@ def job_view(job: Job) -> dict[str, Any]:
     }
 
 
-def placement_view(held: Sequence[JobChunk]) -> dict[str, Any]:
+def placement_view(held: Sequence[PlacedChunk]) -> dict[str, Any]:
     """Return where and when a job's chunks run, in figures."""
-    waiting = [one.chunk for one in held if one.chunk.state in {ChunkState.WAITING, ChunkState.PLACED}]
+    waiting = [one for one in held if one.state in {ChunkState.WAITING, ChunkState.PLACED}]
     planned = [chunk.window_at for chunk in waiting if chunk.window_at is not None]
-    windows = [one.chunk.window_at for one in held if one.chunk.window_at is not None]
-    states = Counter(one.chunk.state for one in held)
-    regions = Counter(one.chunk.region for one in held if one.chunk.region is not None)
+    windows = [one.window_at for one in held if one.window_at is not None]
+    states = Counter(one.state for one in held)
+    regions = Counter(one.region for one in held if one.region is not None)
     return {
         "chunks": len(held),
         "states": {state.value: states[state] for state in ChunkState},
@@ -125,13 +125,13 @@ def held_view(hold: Hold | None) -> dict[str, Any] | None:
     }
 
 
-def phase(job: Job, held: Sequence[JobChunk], hold: Mapping[str, Any] | None = None) -> str:
+def phase(job: Job, held: Sequence[PlacedChunk], hold: Mapping[str, Any] | None = None) -> str:
     """Say in a word or three what a job is waiting for; ``hold`` is its ``held_view``."""
     if job.is_final or job.state is JobState.FINISHING:
         return job.state.value
     if job.is_cancel_requested:
         return "cancelling"
-    states = {one.chunk.state for one in held}
+    states = {one.state for one in held}
     if ChunkState.RUNNING in states:
         return "running"
     if hold is not None and hold["state"] == RegionState.PAUSED.value:
@@ -141,13 +141,13 @@ def phase(job: Job, held: Sequence[JobChunk], hold: Mapping[str, Any] | None = N
     return "planned"
 
 
-def retry_after_s(job: Job, held: Sequence[JobChunk], clock: Clock) -> int | None:
+def retry_after_s(job: Job, held: Sequence[PlacedChunk], clock: Clock) -> int | None:
     """Return a hint in machine seconds for the next look at a job; None once it is final."""
     if job.is_final:
         return None
-    if any(one.chunk.state is ChunkState.RUNNING for one in held):
+    if any(one.state is ChunkState.RUNNING for one in held):
         return 1
-    planned = [one.chunk.window_at for one in held if one.chunk.window_at is not None]
+    planned = [one.window_at for one in held if one.window_at is not None]
     if not planned:
         return 1
     ahead_s = (min(planned) - clock.now()).total_seconds() / clock.factor

@@ -83,7 +83,9 @@ def run_chunk(site: Site, chunk_id: str, stop: threading.Event) -> Result:
     )
     with attempt:
         result = _Run(attempt, taken).run()
-    site.tickets.nudge("finish" if result is Result.DONE else "plan")
+    # The slot is free now: what is due next need not wait for the schedule.
+    for tick in ("dispatch", "finish" if result is Result.DONE else "plan"):
+        site.tickets.nudge(tick)
     return result
 
 

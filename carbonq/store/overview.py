@@ -5,6 +5,7 @@ Chunks may be shared between tenants, so counts are of the asked job's items, ne
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
@@ -13,6 +14,7 @@ from sqlalchemy import ColumnElement, case, exists, func, or_, select
 
 from carbonq.model import ChunkState, ItemState
 from carbonq.store.database import Tx
+from carbonq.store.dialect import is_any_of
 from carbonq.store.placements import BESIDE
 from carbonq.store.tables import chunks, items, jobs, placements, plans
 
@@ -112,6 +114,28 @@ def job_chunks(tx: Tx, job_id: str) -> list[JobChunk]:
         .order_by(chunks.c.window_at.is_(None), chunks.c.window_at, chunks.c.region, chunks.c.chunk_id)
     )
     return [JobChunk(_chunk(row[:-2]), int(row.held), int(row.ended)) for row in rows]
+
+
+def is_chunked(tx: Tx, job_id: str) -> bool:
+    """Say whether a job's items are in chunks by now."""
+    return bool(tx.execute(select(jobs.c.is_chunked).where(jobs.c.job_id == job_id)).scalar_one_or_none())
+
+
+def chunk_ids(tx: Tx, job_id: str) -> list[str]:
+    """Return the ids of a job's chunks. Takes a pass over the job's items."""
+    statement = select(items.c.chunk_id).where(items.c.job_id == job_id, items.c.chunk_id.is_not(None)).distinct()
+    return sorted(tx.execute(statement).scalars())
+
+
+def placed(tx: Tx, ids: Sequence[str]) -> list[PlacedChunk]:
+    """Return chunks by window; those without one last."""
+    rows = tx.execute(
+        select(*_CHUNK_COLUMNS)
+        .select_from(_WITH_PLACEMENT)
+        .where(is_any_of(tx, chunks.c.chunk_id, ids))
+        .order_by(chunks.c.window_at.is_(None), chunks.c.window_at, chunks.c.region, chunks.c.chunk_id)
+    )
+    return [_chunk(row) for row in rows]
 
 
 def open_chunks(tx: Tx, tenant: str, *, limit: int = PLAN_LIMIT) -> list[PlacedChunk]:

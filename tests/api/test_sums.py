@@ -1,4 +1,4 @@
-"""Sums are recomputed as seldom as it is worth, but a final job is told with all its energy."""
+"""What spans a whole job is computed as seldom as it is worth, but a final job is told with all its energy."""
 
 from __future__ import annotations
 
@@ -6,10 +6,18 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, cast
 
-from carbonq.api.sums import JobSums
+from sqlalchemy import update
+
+from carbonq.api.sums import JobChunks, JobSums
 from carbonq.model import Endpoint, Job, JobState, LatePolicy
-from carbonq.store.database import Tx
+from carbonq.store import chunks, items
+from carbonq.store import jobs as job_rows
+from carbonq.store.database import Database, Tx
+from carbonq.store.tables import chunks as chunk_table
+from carbonq.store.tables import items as item_table
+from carbonq.store.tables import jobs as job_table
 from carbonq.testing import FakeClock
+from tests.store.rows import T0, chunk, store_job
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 TX = cast("Tx", None)
@@ -94,3 +102,20 @@ def test_memory_is_bounded() -> None:
     assert counting.calls == 1_100
     sums.of(TX, replace(JOB, job_id="job_0"))
     assert counting.calls == 1_101
+
+
+def test_chunks_are_told_as_they_are_without_a_pass_over_the_items(database: Database) -> None:
+    job = store_job(database)
+    remembered = JobChunks(lambda: 0.0)  # no time passes
+    with database.write() as tx:
+        assert remembered.of(tx, job) == []
+        made = chunk([item_id for item_id, _, _ in items.unchunked(tx, [job.job_id])])
+        chunks.insert_many(tx, [made], created_at=T0)
+        job_rows.take_unchunked(tx, [job.job_id])
+        assert [one.chunk_id for one in remembered.of(tx, job)] == [made.chunk_id]
+        tx.execute(update(chunk_table).values(attempt=7))
+        tx.execute(update(item_table).values(chunk_id=None))
+        (shown,) = remembered.of(tx, job)  # the chunk's row was read, the items were not
+        assert (shown.chunk_id, shown.attempt) == (made.chunk_id, 7)
+        tx.execute(update(job_table).values(is_chunked=False))  # an operator's pause took them out
+        assert remembered.of(tx, job) == []

@@ -43,7 +43,7 @@ def test_a_chunk_runs_to_its_end(bench: Bench) -> None:
     bench.check_once(job_id)
     bench.check_shares()
     assert bench.energy_uj("item") == 10 * ITEM_UJ == bench.energy_uj()
-    assert bench.tickets.nudges == ["finish"]
+    assert bench.tickets.nudges == ["dispatch", "finish"]
     types = [row.type for row in bench.rows(events)]
     assert types[0] == "chunk.started"
     assert "job.progressed" in types
