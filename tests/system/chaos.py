@@ -13,7 +13,7 @@ import signal
 import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -301,8 +301,14 @@ class Run:
 
         return self.when(look, "look at the attempts")[0]
 
-    def spooled(self) -> list[Path]:
-        return sorted((self.on.settings.data_dir / "spool").glob("*/*.json"))
+    def spooled(self, kind: str = "") -> list[Path]:
+        """The spooled records, or those of a kind: workers also spool what they booked of idle windows."""
+        found: list[Path] = []
+        for path in sorted((self.on.settings.data_dir / "spool").glob("*/*.json")):
+            with suppress(FileNotFoundError):  # replayed just now
+                if not kind or json.loads(path.read_bytes())["kind"] == kind:
+                    found.append(path)
+        return found
 
     def check(self) -> list[invariants.Wasted]:
         """The one check that follows every scenario, on a healed installation."""

@@ -157,7 +157,7 @@ def the_database_is_away_while_a_worker_finishes(run: Run) -> None:
     with run.frozen("control"):  # nobody reaps: the spooled work is still its own
         with run.no_database():
             run.release(region)
-            run.when(run.spooled, "spooled checkpoint", 90)
+            run.when(lambda: run.spooled("checkpoint"), "spooled checkpoint", 90)
         run.when(lambda: not run.spooled(), "replayed spool")
         assert run.outcomes().count("yielded") >= 1
         with run.on.db.read() as tx:
@@ -175,7 +175,7 @@ def a_spool_comes_too_late(run: Run) -> None:
         run.release(region)
         run.when(lambda: run.on.processes[region].poll() is not None, "worker killed when it had spooled")
     run.recovered(fault)
-    assert run.spooled()
+    assert run.spooled("checkpoint")
     run.restart(region)
     run.when(lambda: not run.spooled(), "replayed spool")
     assert "fenced" in run.outcomes()
