@@ -37,6 +37,12 @@ FINAL_STATES = frozenset({"completed", "expired", "cancelled", "failed"})
 #: Uploads are sent, and downloads read, in pieces of about this many bytes.
 _BLOCK_BYTES = 256 * 1024
 
+#: Part of the time waited so far that may pass until the next look: a long wait is told at most this much later.
+_LATER = 0.02
+
+#: Longest time between two looks at a job that was asked for more often, in seconds: for who watches its progress.
+_MAX_POLL_S = 2.0
+
 Json = dict[str, Any]
 
 
@@ -165,9 +171,10 @@ class Client:
     ) -> Json:
         """Poll until the job is final and return it; ``on_progress`` sees every answer.
 
-        An API that restarts meanwhile is waited for. Raises Unavailable after ``timeout_s`` machine seconds.
+        Looks every ``poll_s`` machine seconds at first and then more and more seldom, up to every 2 s. An API that
+        restarts meanwhile is waited for. Raises Unavailable after ``timeout_s`` machine seconds.
         """
-        started = time.monotonic()
+        began = started = time.monotonic()
         while True:
             job: Json | None = None
             try:
@@ -183,7 +190,7 @@ class Client:
                     return job
             if timeout_s is not None and time.monotonic() - started > timeout_s:
                 raise Unavailable(f"job {job_id} did not end within {timeout_s:g} s; it goes on without this client")
-            time.sleep(poll_s)
+            time.sleep(max(poll_s, min(_MAX_POLL_S, _LATER * (time.monotonic() - began))))
 
     def quote(
         self,

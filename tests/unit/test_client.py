@@ -161,6 +161,22 @@ def test_wait_goes_through_a_restart_and_shows_progress() -> None:
     assert job["state"] == "completed" and seen == ["waiting", "running", "completed"]
 
 
+def test_a_long_wait_looks_ever_more_seldom_and_never_late_by_much(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, gaps = [0.0], list[float]()
+
+    def sleep(seconds: float) -> None:
+        assert seconds <= max(0.05, 0.02 * now[0])
+        now[0] += seconds
+        gaps.append(seconds)
+
+    monkeypatch.setattr("carbonq.client.time.sleep", sleep)
+    monkeypatch.setattr("carbonq.client.time.monotonic", lambda: now[0])
+    states = client(lambda _: httpx.Response(200, json={"state": "completed" if now[0] >= 300 else "running"}))
+    states.wait("job_1", poll_s=0.05)
+    assert gaps == sorted(gaps) and (gaps[0], gaps[-1]) == (0.05, 2.0)
+    assert len(gaps) < 400  # and not 6,000
+
+
 def test_wait_gives_up_and_says_so() -> None:
     waiting = client(lambda request: httpx.Response(200, json={"state": "waiting"}))
     with pytest.raises(errors.Unavailable, match="did not end"):
