@@ -8,12 +8,13 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Generator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import timedelta
 
 import httpx
 from sqlalchemy import ColumnElement, func, select, update
 
+from carbonq.errors import Unavailable
 from carbonq.store import deaf
 from carbonq.store.dialect import machine_now
 from carbonq.store.tables import attempts, chunks, clocks, items, jobs, workers
@@ -75,7 +76,7 @@ def the_broker_loses_every_message(run: Run) -> None:
     run.recovered(fault)
 
 
-@scenario(says="celery.worker.consumer.consumer|Traceback")
+@scenario(says="celery.worker.|Traceback")
 def the_broker_comes_back_empty(run: Run) -> None:
     with tickets_in_their_queues(run):
         run.stack.services.broker.restart_empty()
@@ -83,7 +84,13 @@ def the_broker_comes_back_empty(run: Run) -> None:
     run.recovered(fault)
     second = run.submit()  # all of them take messages again
     run.when(lambda: run.is_final(second), "job after the restart")
-    assert run.on.realtime("north")["status_code"] == 200
+
+    def is_answered() -> bool:
+        with suppress(Unavailable):  # one that was on its way when the broker ended is lost
+            return run.on.realtime("north")["status_code"] == 200
+        return False
+
+    run.when(is_answered, "answer to a realtime call")
 
 
 @scenario()
