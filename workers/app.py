@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import logging
 import os
 import warnings
@@ -36,6 +37,9 @@ def run(app: Celery, *, name: str, queues: Sequence[str], concurrency: int) -> N
         loglevel=logging.getLevelName(logging.getLogger().level),
         quiet=True,
     )
+    # What is loaded by now stays: looking through it again in every full collection takes 0.1 s of each chunk.
+    gc.collect()
+    gc.freeze()
     worker.start()
 
 
