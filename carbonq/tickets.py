@@ -155,7 +155,7 @@ class Tickets:
         """Send one realtime call to a region's worker and wait for its answer; ``call_id`` is to ``drop`` it by.
 
         ``payload`` and the answer are those of ``services/realtime.py``. Raises BrokerUnavailable, and Unavailable
-        (code ``realtime_timeout``) when no answer came within ``timeout_s``.
+        (code ``realtime_timeout``) when no answer came within ``timeout_s``; the call is dropped then.
         """
         task_id = call_id or uuid.uuid4().hex
         answer = self._replies.expect(task_id)
@@ -172,6 +172,7 @@ class Tickets:
                 )
             message = answer.result(timeout_s)
         except FutureTimeout:
+            self.drop(task_id)
             raise Unavailable(
                 f"region {region} gave no answer within {timeout_s:g} s", code="realtime_timeout", retry_after_s=1.0
             ) from None

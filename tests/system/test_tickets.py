@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from contextlib import suppress
 
 import pytest
 import redis
+from kombu.entity import Exchange, Queue
 
 from carbonq.errors import BrokerUnavailable, Unavailable
 from carbonq.tickets import REALTIME, RUN_CHUNK, Tickets, make_celery, tick_task
@@ -70,9 +72,16 @@ def test_realtime_answers_find_their_callers(broker: str) -> None:
 
 def test_a_region_that_does_not_answer_is_said(broker: str) -> None:
     tickets = Tickets(broker)
-    with pytest.raises(Unavailable, match="no answer within") as caught:
-        tickets.realtime("nobody", {}, 0.2)
+    with make_celery(broker).connection_for_read() as connection:
+        workers = connection.SimpleQueue(Queue("worker", Exchange("celery.pidbox", "fanout", durable=False)))
+        with suppress(workers.Empty):
+            workers.get(timeout=0.2)  # listens from now on
+        with pytest.raises(Unavailable, match="no answer within") as caught:
+            tickets.realtime("nobody", {}, 0.2, "call-1")
+        told = workers.get(timeout=10).payload
     assert caught.value.code == "realtime_timeout"
+    # Nobody waits for it any more: its worker stops it.
+    assert (told["method"], told["arguments"]["task_id"]) == ("revoke", "call-1")
     tickets.close()
 
 
