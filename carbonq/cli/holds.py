@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from carbonq.cli import connect
+from carbonq.cli.keys import check_tenant
 from carbonq.cli.output import AsJson, emit_json, emit_table, say
 from carbonq.model import HeldKind, RegionState
 
@@ -63,7 +64,10 @@ def _set(
     as_json: bool,
 ) -> None:
     from carbonq.services import hold
+    from carbonq.store import holds
 
+    if kind is HeldKind.TENANT:
+        check_tenant(name)
     with connect.open_database() as (settings, database):
         before = hold.set_state(
             database,
@@ -75,11 +79,15 @@ def _set(
             acted_by=by or _login(),
             known=None if known is None else known(settings),
         )
+        with database.read() as tx:
+            is_in_use = kind is not HeldKind.TENANT or holds.is_in_use(tx, name)
     if as_json:
         emit_json({"kind": kind.value, "name": name, "state": state.value, "before": before.value, "reason": reason})
     else:
         said = _SAID.get((kind, state), "it goes on")
         say(f"{kind.value} {name} is {state.value} (it was {before.value}): {said}")
+        if not is_in_use:
+            say(f"tenant {name} has no key and no open job now; `carbonq tenants list` shows those that have")
 
 
 def _login() -> str | None:

@@ -16,6 +16,14 @@ app = typer.Typer(no_args_is_help=True, help="API keys.")
 _MAX_NAME_CHARS = 255
 
 
+def check_tenant(name: str) -> None:
+    """Raise InvalidRequest unless a tenant can be called so."""
+    from carbonq.config import NAME
+
+    if re.fullmatch(NAME, name) is None:
+        raise InvalidRequest(f"tenant {name!r} is no name: small letters, digits, - and _, at most 63", param="tenant")
+
+
 @app.command()
 def create(
     name: Annotated[str, typer.Argument(help="What the key is for; shown in lists.")],
@@ -26,18 +34,13 @@ def create(
 
     Example: carbonq keys create "nightly batch" --tenant research
     """
-    from carbonq.config import NAME
     from carbonq.store import keys
 
     if not name.strip() or not name.isprintable() or len(name) > _MAX_NAME_CHARS:
         raise InvalidRequest(
             f"the key's name must be printable text of 1 to {_MAX_NAME_CHARS} characters", param="name"
         )
-    if re.fullmatch(NAME, tenant) is None:
-        raise InvalidRequest(
-            f"tenant {tenant!r} is no name: small letters, digits, - and _, at most 63", param="tenant"
-        )
-
+    check_tenant(tenant)
     with connect.open_database() as (_, database), database.write() as tx:
         key_id, plaintext = keys.create(tx, tenant, name, False)
     if as_json:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, delete, func, insert, or_, select, update
+from sqlalchemy import ColumnElement, Select, delete, exists, func, insert, or_, select, update
 
 from carbonq.model import ChunkState, HeldKind, Hold, ItemState, RegionState
 from carbonq.store.database import Tx
@@ -114,6 +114,13 @@ def withdraw(tx: Tx) -> int:
             .values(state=ChunkState.WAITING.value, region=None, window_at=None, placement_id=None, dispatched_at=None)
         )
     return len(names)
+
+
+def is_in_use(tx: Tx, tenant: str) -> bool:
+    """Say whether a tenant has an open job or a valid key."""
+    has_key = exists().where(api_keys.c.tenant == tenant, api_keys.c.revoked_at.is_(None))
+    has_job = exists().where(jobs.c.tenant == tenant, jobs.c.finished_at.is_(None))
+    return bool(tx.execute(select(or_(has_key, has_job))).scalar_one())
 
 
 def tenants(tx: Tx) -> list[dict[str, Any]]:

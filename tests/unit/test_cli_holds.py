@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from carbonq.cli import connect, main
 from carbonq.clock import ClockKind, GridClock
-from carbonq.errors import NotFound
+from carbonq.errors import InvalidRequest, NotFound
 from carbonq.store import clocks, regions
 from tests.services.running import REGION
 from tests.store.rows import T0
@@ -54,3 +54,16 @@ def test_tenants_are_listed_with_what_holds_them() -> None:
 def test_what_is_not_there_is_refused_with_the_names_there_are(group: str, known: str) -> None:
     with pytest.raises(NotFound, match=f"there is no {group[:-1]} 'gpt-9'; known: {known}"):
         CliRunner().invoke(main.app, [group, "pause", "gpt-9"], catch_exceptions=False)
+
+
+@pytest.mark.parametrize("name", ["", "Acme", "a\nb", "\udcff", "x" * 64])
+def test_what_no_tenant_can_be_called_is_not_paused(name: str) -> None:
+    with pytest.raises(InvalidRequest, match="is no name: small letters"):
+        CliRunner().invoke(main.app, ["tenants", "pause", name], catch_exceptions=False)
+
+
+def test_a_tenant_nobody_knows_is_paused_and_said_to_be_unknown() -> None:
+    call("keys", "create", "mine", "--tenant", "beta")
+    for name, is_said in (("beta", False), ("betta", True)):
+        run = CliRunner().invoke(main.app, ["tenants", "pause", name], catch_exceptions=False)
+        assert ("has no key and no open job" in run.output) is is_said
