@@ -99,14 +99,23 @@ class Directory:
                 retry_after_s=_HELD_RETRY_S,
             )
 
-    def nearest(self, model: Model, allowed: Collection[str] | None = None) -> Region:
+    def nearest(
+        self,
+        model: Model,
+        allowed: Collection[str] | None = None,
+        *,
+        has_room: Callable[[str], bool] = lambda _: True,
+    ) -> Region:
         """Return the nearest healthy region that serves a model, among ``allowed`` (None: all).
 
+        One that has no room is passed over unless none has. ``has_room`` is asked by name.
         Raises InvalidRequest for an unknown region and Unavailable when no region can answer now.
         """
         wanted = self._wanted(allowed)
         able = [self._with_latency(r) for r in wanted if r.state is RegionState.ACTIVE and r.serves(model.name)]
-        region = nearest_region(able, model.name)
+        region = nearest_region([one for one in able if has_room(one.name)], model.name) or nearest_region(
+            able, model.name
+        )
         if region is None:
             raise Unavailable(_sentence(model, wanted, able), code="no_region_available", retry_after_s=2.0)
         return region

@@ -84,7 +84,7 @@ class Dispatcher:
         Raises QuotaExceeded above the limit or where the queue is longer than the budget, Unavailable (no broker, no
         answer in time).
         """
-        self._check_load(region, model, min(self._slo_s, math.inf if slo_s is None else slo_s))
+        self._check_load(region, model, self._budget_s(slo_s))
         self.in_flight += 1
         self.load.in_flight[region.name] += 1
         started = time.monotonic()
@@ -108,6 +108,13 @@ class Dispatcher:
         if values.get("engine_s") is not None:
             self.load.answered(region.name, model.name, engine_s)
         return Reply(region, values, elapsed_s)
+
+    def has_room(self, region: str, model: str, slo_s: float | None = None) -> bool:
+        """Say whether one call more in a region would have its turn within its budget."""
+        return self.load.wait_s(region, model, self._directory.lanes(region)) <= self._budget_s(slo_s)
+
+    def _budget_s(self, slo_s: float | None) -> float:
+        return min(self._slo_s, math.inf if slo_s is None else slo_s)
 
     def _check_load(self, region: Region, model: Model, slo_s: float) -> None:
         if self.in_flight >= self._queue_limit:

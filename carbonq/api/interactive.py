@@ -74,15 +74,17 @@ class Router:
         """
         able = self._directory.serving(wanted.model, wanted.allowed)
         now = self._clock.now()
+        names = {region.name for region in able}
         candidates = [self._candidate(region, wanted.model.name, now) for region in able]
         with self._lock:
             standing = self._standings.setdefault(wanted.model.name, _Standing())
             made = route(
                 candidates,
                 slo_ms=wanted.slo_ms,
-                current=standing.region,
+                # A region that the call rules out is no place it was in: the answer would say that it is down.
+                current=standing.region if standing.region in names else None,
                 switches=switches_within_hour(standing.switched_at, now),
-                session=self._session(wanted),
+                session=self._session(wanted, names),
                 rules=self._rules,
             )
             if made.region is None:
@@ -107,11 +109,11 @@ class Router:
             is_healthy=region.is_healthy and region.state is RegionState.ACTIVE,
         )
 
-    def _session(self, wanted: Wanted) -> Session | None:
+    def _session(self, wanted: Wanted, among: Collection[str]) -> Session | None:
         if wanted.session is None:
             return None
         region, at = self._sessions.get((wanted.tenant, wanted.session), ("", float("-inf")))
-        if self._monotonic() - at > _SESSION_KEPT_S:
+        if region not in among or self._monotonic() - at > _SESSION_KEPT_S:
             return None
         return Session(region, wanted.call_uj)
 

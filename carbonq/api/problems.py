@@ -53,6 +53,9 @@ _STATUS_OF_CLASS: Mapping[type[CarbonqError], int] = {
 #: The ``error.type`` that OpenAI's API uses for a status; any other 4xx is an invalid_request_error.
 _TYPE_OF_STATUS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
 
+#: What a caller is told to wait where nothing says how long, in seconds.
+_RETRY_AFTER_S = "5"
+
 
 def problem(
     status: int,
@@ -64,7 +67,10 @@ def problem(
     headers: Mapping[str, str] | None = None,
     extra: Mapping[str, Any] | None = None,
 ) -> Response:
-    """Return an error answer; ``extra`` members appear beside the standard ones in both halves of the body."""
+    """Return an error answer; ``extra`` members appear beside the standard ones in both halves of the body.
+
+    A 503 says when to try again, also where nobody knows better than in a few seconds.
+    """
     kind = _TYPE_OF_STATUS.get(status, "invalid_request_error" if status < 500 else "server_error")
     more = dict(extra or {})
     body = {
@@ -76,7 +82,10 @@ def problem(
         "instance": instance,
         **more,
     }
-    return Response(orjson.dumps(body), status, media_type="application/problem+json", headers=dict(headers or {}))
+    sent = dict(headers or {})
+    if status == HTTPStatus.SERVICE_UNAVAILABLE:
+        sent.setdefault("Retry-After", _RETRY_AFTER_S)
+    return Response(orjson.dumps(body), status, media_type="application/problem+json", headers=sent)
 
 
 def status_of(error: CarbonqError) -> int:

@@ -76,11 +76,10 @@ async def _answer(request: Request, api: Api, caller: Caller, endpoint: Endpoint
         "requested_model": requested,
         "body": body,
     }
-    slo_ms = carbon["slo_ms"]
     call_id = uuid.uuid4().hex
     with telemetry.timed(telemetry.API_REALTIME_SECONDS, endpoint.value):
         call = api.dispatcher.call(
-            payload, model=model, region=region, slo_s=None if slo_ms is None else slo_ms / 1000, call_id=call_id
+            payload, model=model, region=region, slo_s=_seconds(carbon["slo_ms"]), call_id=call_id
         )
         reply = await _unless_gone(request, call, lambda: api.dispatcher.drop(call_id))
     return Response(status_code=_GONE) if reply is None else _response(request, reply, routing, carbon["class"])
@@ -91,7 +90,13 @@ def _region(
 ) -> tuple[Region, dict[str, Any] | None]:
     """Return where a call goes: the nearest region, or for an interactive one the cleanest within its budget."""
     if carbon["class"] is WorkClass.REALTIME:
-        return api.directory.nearest(model, carbon["regions"]), None
+        slo_s = _seconds(carbon["slo_ms"])
+        return (
+            api.directory.nearest(
+                model, carbon["regions"], has_room=lambda name: api.dispatcher.has_room(name, model.name, slo_s)
+            ),
+            None,
+        )
     tokens = estimate.body_tokens(body, model).total
     wanted = Wanted(
         tenant=caller.tenant,
@@ -157,7 +162,7 @@ def _class(value: Any) -> WorkClass:
         raise InvalidRequest(
             "carbon.class flexible is work with a deadline, which is a job: POST /v1/jobs", param="carbon.class"
         )
-    if value not in {WorkClass.REALTIME, WorkClass.INTERACTIVE}:
+    if value not in (WorkClass.REALTIME, WorkClass.INTERACTIVE):
         raise InvalidRequest(f"carbon.class {value!r} is neither realtime nor interactive", param="carbon.class")
     return WorkClass(value)
 
@@ -173,6 +178,10 @@ def _slo_ms(value: Any) -> float | None:
         f"carbon.slo_ms {value!r} is no number of milliseconds above 0 and at most {_MAX_SLO_MS:,}",
         param="carbon.slo_ms",
     )
+
+
+def _seconds(slo_ms: float | None) -> float | None:
+    return None if slo_ms is None else slo_ms / 1000
 
 
 def _response(request: Request, reply: Reply, routing: dict[str, Any] | None, work_class: WorkClass) -> Response:

@@ -66,6 +66,28 @@ def test_small_gains_move_nothing_and_sessions_stay(harness: Harness, http: http
     assert [region for region, _ in harness.tickets.realtime_calls] == ["se", "se", "se", "se", "fr"]
 
 
+def test_a_call_that_rules_the_present_region_out_is_not_told_that_it_is_down(
+    harness: Harness, http: httpx.Client
+) -> None:
+    set_rates(harness, fr=300, se=100)
+    ask(http, session="chat-1")
+    for session in ({}, {"session": "chat-1"}):
+        assert ask(http, regions=["fr"], **session)["routing"]["reason"] == "cleanest"
+    assert ask(http)["routing"]["sentence"].startswith("se (")
+
+
+def test_a_full_region_is_passed_over_while_another_has_room(harness: Harness, http: httpx.Client) -> None:
+    load = harness.api.dispatcher.load
+    for region in ("fr", "se"):
+        load.answered(region, EMBEDDER, 4.0)
+    load.in_flight["fr"] = 9
+    assert http.post("/v1/embeddings", json=EMBED).headers["x-carbonq-region"] == "se"
+    only = http.post("/v1/embeddings", json={**EMBED, "carbon": {"regions": ["fr"]}})
+    assert only.status_code == 429 and int(only.headers["retry-after"]) > 1
+    load.in_flight["se"] = 9
+    assert http.post("/v1/embeddings", json=EMBED).status_code == 429
+
+
 def test_without_signals_the_nearest_healthy_region_answers(harness: Harness, http: httpx.Client) -> None:
     assert ask(http)["routing"]["reason"] == "nearest"
     response = http.post("/v1/embeddings", json={**EMBED, "carbon": {"class": "interactive", "slo_ms": 0.001}})
@@ -78,6 +100,7 @@ def test_without_signals_the_nearest_healthy_region_answers(harness: Harness, ht
     [
         ({"class": "flexible"}, "carbon.class", "POST /v1/jobs"),
         ({"class": "soon"}, "carbon.class", "neither realtime nor interactive"),
+        ({"class": []}, "carbon.class", "neither realtime nor interactive"),
         ({"class": "interactive", "slo_ms": 0}, "carbon.slo_ms", "at most 600,000"),
         ({"class": "interactive", "slo_ms": True}, "carbon.slo_ms", "milliseconds"),
         ({"class": "interactive", "regions": ["mars"]}, "carbon.regions", "known regions"),

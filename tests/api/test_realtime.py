@@ -124,6 +124,16 @@ def test_no_broker_and_no_answer(harness: Harness, http: httpx.Client) -> None:
     assert http.post("/v1/embeddings", json=EMBED).headers["x-carbonq-region"] == "se"  # the one that answers
 
 
+def test_an_engine_that_is_away_says_when_to_come_again(harness: Harness, http: httpx.Client) -> None:
+    def away(region: str, payload: dict[str, Any]) -> dict[str, Any]:
+        return {"status_code": 503, "error": {"code": "engine_away", "message": "nobody listens", "param": None}}
+
+    harness.tickets.answer = away
+    response = http.post("/v1/embeddings", json=EMBED)
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "engine_away")
+    assert response.headers["retry-after"] == "5"
+
+
 def test_realtime_needs_no_database(harness: Harness, http: httpx.Client) -> None:
     assert http.get("/v1/models").status_code == 200
     with harness.db.write() as tx:
