@@ -20,13 +20,18 @@ def translated(folder: Path) -> Generator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in {errno.ENOSPC, errno.EDQUOT}:
-            raise StoreUnavailable(
-                f"the disk that holds {folder} is full; free space there or set CARBONQ_DATA_DIR to a larger disk, "
-                "then send it again: nothing of this was kept",
-                code="disk_full",
-            ) from error
-        raise StoreUnavailable(f"cannot use {folder}: {error.strerror or error}; check the folder's rights") from error
+        raise refusal(folder, error) from error
+
+
+def refusal(folder: Path, error: OSError) -> StoreUnavailable:
+    """Return the sentence for a disk that refuses."""
+    if error.errno in {errno.ENOSPC, errno.EDQUOT}:
+        return StoreUnavailable(
+            f"the disk that holds {folder} is full; free space there or set CARBONQ_DATA_DIR to a larger disk, "
+            "then send it again: nothing of this was kept",
+            code="disk_full",
+        )
+    return StoreUnavailable(f"cannot use {folder}: {error.strerror or error}; check the folder's rights")
 
 
 class _At(io.RawIOBase):
@@ -68,8 +73,10 @@ class FileRanges:
         found = bisect.bisect_right(self._starts, offset) - 1
         if found < 0 or offset + length > self._stops[found]:
             raise ValueError(f"the range of {length} bytes at {offset} was not asked for")
-        with translated(self._folder):
+        try:  # no context manager: it would take longer than the reading
             data = os.pread(self._file.fileno(), length, self._places[found] + offset - self._starts[found])
+        except OSError as error:
+            raise refusal(self._folder, error) from error
         if len(data) != length:
             raise StoreUnavailable(f"{self._folder} has lost bytes: {len(data)} of {length} are left at {offset}")
         return data

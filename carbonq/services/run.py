@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import Any
 
 import orjson
 
@@ -40,6 +39,9 @@ MAX_FAILURES = 16
 
 #: Longest wait of a flexible engine batch for realtime calls in front of it, in seconds.
 MAX_GATE_S = 1.0
+
+#: Inputs held open at once: a chunk may hold thousands of jobs of one item, and a process has some 1,000 files.
+MAX_INPUTS = 128
 
 
 class Result(StrEnum):
@@ -358,29 +360,35 @@ class _Run:
 
 
 class _Lines:
-    """The input lines of a chunk's items, made ready a job at a time."""
+    """The input lines of a chunk's items, made ready a job at a time, few jobs at once."""
 
     def __init__(self, site: Site, taken: _Taken) -> None:
         self._site = site
-        self._items = taken.items
         self._infos = taken.infos
         self._ranges: dict[str, Ranges] = {}
+        self._spans: dict[str, list[tuple[int, int]]] = {}
+        for item in taken.items:
+            self._spans.setdefault(item.job_id, []).append((item.line_offset, item.line_bytes))
 
     def requests(self, batch: Sequence[Item]) -> list[EngineRequest]:
         """Parse the bodies of items; each was checked when it was submitted."""
-        return [EngineRequest(item.custom_id, self._body(item)) for item in batch]
+        return [
+            EngineRequest(
+                item.custom_id, orjson.loads(self._input(item.job_id).read(item.line_offset, item.line_bytes))["body"]
+            )
+            for item in batch
+        ]
 
-    def _body(self, item: Item) -> Mapping[str, Any]:
-        data = self._ranges.get(item.job_id)
-        if data is None:
-            spans = [(one.line_offset, one.line_bytes) for one in self._items if one.job_id == item.job_id]
-            data = self._site.blobs.ranges(self._infos[item.job_id].input_blob, spans)
-            self._ranges[item.job_id] = data
-        line = orjson.loads(data.read(item.line_offset, item.line_bytes))
-        body: dict[str, Any] = line["body"]
-        return body
+    def _input(self, job_id: str) -> Ranges:
+        found = self._ranges.get(job_id)
+        if found is None:
+            if len(self._ranges) >= MAX_INPUTS:
+                self._ranges.pop(next(iter(self._ranges))).close()
+            found = self._site.blobs.ranges(self._infos[job_id].input_blob, self._spans[job_id])
+            self._ranges[job_id] = found
+        return found
 
     def close(self) -> None:
         """Let the files go."""
-        for data in self._ranges.values():
-            data.close()
+        for found in self._ranges.values():
+            found.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -11,10 +12,11 @@ from typing import Any
 import pytest
 from sqlalchemy import update
 
+from carbonq.blobs.disk import FileRanges
 from carbonq.engines.protocol import EngineRequest, Stopped
 from carbonq.errors import EngineError, StoreUnavailable
 from carbonq.model import ChunkState, JobState, RegionState
-from carbonq.services import burnt, heartbeat
+from carbonq.services import burnt, heartbeat, run
 from carbonq.services.attempt import Attempt
 from carbonq.services.run import Result, run_chunk
 from carbonq.services.site import Limits
@@ -113,6 +115,35 @@ def test_many_jobs_share_a_chunk(bench: Bench) -> None:
         assert bench.states(job_id) == {"succeeded": 3}
         bench.check_once(job_id)
     bench.check_shares()
+
+
+def test_a_chunk_of_many_jobs_keeps_few_inputs_open(
+    sqlite_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(run, "MAX_INPUTS", 2)
+    bench = Bench(sqlite_database, tmp_path)
+    job_ids = [bench.job(2, text=lambda i: "words " * (1 + i)) for _ in range(5)]
+    chunk_id = bench.chunk(*job_ids)
+    open_now, most = set[object](), list[int]()
+    make = bench.blobs.ranges
+
+    def ranges(key: str, spans: Sequence[tuple[int, int]]) -> FileRanges:
+        made = make(key, spans)
+        close = made.close
+
+        def counted() -> None:
+            open_now.discard(made)
+            close()
+
+        monkeypatch.setattr(made, "close", counted)
+        open_now.add(made)
+        most.append(len(open_now))
+        return made
+
+    monkeypatch.setattr(bench.blobs, "ranges", ranges)
+    assert run_chunk(bench.site, chunk_id, threading.Event()) is Result.DONE
+    assert max(most) == 2 and not open_now
+    assert all(bench.get_job(job_id).items_succeeded == 2 for job_id in job_ids)
 
 
 def test_a_bad_item_fails_alone(sqlite_database: Database, tmp_path: Path) -> None:
