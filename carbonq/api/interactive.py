@@ -89,7 +89,7 @@ class Router:
             )
             if made.region is None:
                 raise Unavailable(
-                    f"{made.sentence()} of {wanted.slo_ms:g} ms: {_figures(candidates)}",
+                    f"{made.sentence()} of {wanted.slo_ms:g} ms: {_figures(able, candidates)}",
                     code="no_region_available",
                     retry_after_s=2.0,
                 )
@@ -150,6 +150,10 @@ class Router:
         }
 
 
-def _figures(candidates: Collection[Candidate]) -> str:
-    said = [f"{one.region} {one.latency_ms:.0f} ms{'' if one.is_healthy else ', down'}" for one in candidates]
+def _figures(regions: Collection[Region], candidates: Collection[Candidate]) -> str:
+    states = {one.name: "down" if one.state is RegionState.ACTIVE else one.state.value for one in regions}
+    said = [
+        f"{one.region} {one.latency_ms:.0f} ms{'' if one.is_healthy else f', {states[one.region]}'}"
+        for one in candidates
+    ]
     return "; ".join(said) or "none serves the model"

@@ -12,8 +12,9 @@ import pytest
 
 from carbonq.api.load import Load
 from carbonq.errors import QuotaExceeded
+from carbonq.model import RegionState
 from carbonq.models import WORDLLAMA_256
-from carbonq.store import forecasts
+from carbonq.store import forecasts, regions
 from carbonq.testing import FakeGrid, RecordedSignal
 from carbonq.units import WINDOW_S
 from tests.api.harness import EMBEDDER, REGIONS, Harness, answer, until
@@ -93,6 +94,15 @@ def test_without_signals_the_nearest_healthy_region_answers(harness: Harness, ht
     response = http.post("/v1/embeddings", json={**EMBED, "carbon": {"class": "interactive", "slo_ms": 0.001}})
     assert (response.status_code, response.json()["error"]["code"]) == (503, "no_region_available")
     assert "fr" in response.json()["error"]["message"]
+
+
+def test_a_region_that_an_operator_paused_is_not_called_down(harness: Harness, http: httpx.Client) -> None:
+    with harness.db.write() as tx:
+        regions.set_state(tx, "fr", RegionState.PAUSED)
+    harness.api.directory.refresh()
+    only = {**EMBED, "carbon": {"class": "interactive", "regions": ["fr"]}}
+    response = http.post("/v1/embeddings", json=only)
+    assert response.status_code == 503 and response.json()["error"]["message"].endswith("ms, paused")
 
 
 @pytest.mark.parametrize(
