@@ -34,7 +34,7 @@ DEFAULT_URL = "http://127.0.0.1:8750"
 #: Job states that never change again (``carbonq.model.FINAL_JOB_STATES``, as the API writes them).
 FINAL_STATES = frozenset({"completed", "expired", "cancelled", "failed"})
 
-#: Uploads are sent, and downloads read, in pieces of about this many bytes.
+#: Uploads are sent in pieces of about this many bytes.
 _BLOCK_BYTES = 256 * 1024
 
 #: Part of the time waited so far that may pass until the next look: a long wait is told at most this much later.
@@ -317,7 +317,7 @@ class Client:
                 if response.is_error:
                     response.read()
                     raise _error(response)
-                yield from response.iter_bytes(_BLOCK_BYTES)
+                yield from response.iter_bytes()  # as they come: pieces of one size take another copy of all
         except httpx.HTTPError as error:
             raise self._unreachable(error) from error
 
