@@ -2,16 +2,21 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from carbonq.plan.demand import Demand, Kind
+from carbonq.bench.long_chunks import long_case
+from carbonq.plan.demand import Demand, FloatArray, IntArray, Kind
 from carbonq.plan.solver.contiguous import Placed, _Contiguous, place  # pyright: ignore[reportPrivateUsage]
 from carbonq.plan.solver.lanes import Lanes
+from carbonq.plan.solver.overload import least_late
 from carbonq.plan.solver.prices import Prices
+from carbonq.plan.solver.rounding import Board
 from carbonq.plan.solver.stretches import cells_held
 from tests.unit.yardsticks import Case, brute_force, linear_programme
 
@@ -329,3 +334,48 @@ def test_no_chunk_of_a_shape_costs_less_than_its_shape() -> None:
     case = _Contiguous(asked, rates, np.full((1, 4), 3), (starts, 100.0), (0, ONE))
     assert len(case.cost) == 1
     assert case.cost[0, 0, 0] <= (9 * 100 + 300) / 400 + 1e-12
+
+
+@pytest.mark.parametrize(("chunks", "lengths"), [(300, (12,)), (60, (2, 5, 12, 30))])
+def test_more_than_there_is_room_for_takes_little_work_and_leaves_out_hardly_more_than_it_must(
+    chunks: int, lengths: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At 130 % load: the planner meets the same set again every few seconds."""
+    spent: Counter[str] = Counter()
+    for owner, name in ((Prices, "soft"), (Board, "roomy")):
+        work = getattr(owner, name)
+
+        def counted(*args: object, work: Callable[..., object] = work, name: str = name) -> object:
+            spent[name] += 1
+            return work(*args)
+
+        monkeypatch.setattr(owner, name, counted)
+    starts: FloatArray = np.arange(200, dtype=np.float64) * W
+    asked, grams, slots = long_case(chunks, 2, 200, lengths=lengths, load=1.3)
+    made = place(asked, grams, slots, starts_s=starts, left_s=W)
+    check(asked, made, slots, {"starts_s": starts, "left_s": W})
+    held, latest = cells_held(asked.duration_s, W)[1], np.floor(asked.latest_s / W + 1e-9).astype(np.int64)
+    least = least_late(asked, held, slots, np.ceil(asked.release_s / W - 1e-9).astype(np.int64), latest)
+    assert 0 < least <= int(made.late.sum()) <= 1.25 * least
+    assert spent["soft"] <= 300
+    assert spent["roomy"] <= 5_000
+    # The same set again, where it was placed: nothing is gained by moving about.
+    again = place(
+        replace(asked, current=np.stack((made.region, made.window), axis=1)),
+        grams,
+        slots,
+        starts_s=starts,
+        left_s=W,
+        margin=0.1,
+    )
+    assert int(again.late.sum()) <= int(made.late.sum())
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4), st.integers(1, 3)), min_size=1, max_size=5))
+def test_no_plan_has_fewer_late_than_is_proven(chunks: list[tuple[int, int, int]]) -> None:
+    asked = demand([(first, first + more + length, length) for first, more, length in chunks])
+    slots = np.ones((1, 9), dtype=np.int64)
+    columns: IntArray = np.array(chunks, dtype=np.int64).T
+    least = least_late(asked, columns[2], slots, columns[0], columns[0] + columns[1])
+    assert least <= brute_force(case_of(asked, [[1.0] * 9], slots.tolist())).late

@@ -8,7 +8,6 @@ taken. What cannot be in time starts as early as it can, the most pressing first
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -18,22 +17,24 @@ import numpy as np
 from carbonq.plan.demand import BoolArray, Demand, FloatArray, IntArray
 from carbonq.plan.solver.grouping import matches, rows_of
 from carbonq.plan.solver.lanes import EPSILON_S
+from carbonq.plan.solver.overload import by_deadline, least_late, trade
 from carbonq.plan.solver.prices import STEPS, TEMPERATURES, Classes, Prices, startable
-from carbonq.plan.solver.rounding import Board, fill, improve, make_room, sweep, trade
+from carbonq.plan.solver.rounding import MOST_SEARCHES, Board, fill, improve, make_room, sweep
+from carbonq.plan.solver.shapes import shapes_of
 from carbonq.plan.solver.stretches import Integral, cells_held
-from carbonq.units import WINDOW_S
 
-#: Shapes (costs x length) told apart; beyond, alike ones are merged at their lower costs.
-MOST_SHAPES = 64
+#: Up to so many classes it is asked first whether all can be in time: the flow that says so takes some milliseconds.
+_MOST_ASKED = 2_000
 
-#: Parts of a window by which lengths are told apart.
-_PARTS = 4
+#: Searches for room, and steps towards prices, where it is proven that not all can be in time: a plan is made every few
+#: seconds then, and slots are short whatever they cost.
+_FEW_SEARCHES, _FEW_TEMPERATURES, _FEW_STEPS = 300, (1e-1, 2e-2, 2e-3), (60, 60, 60)
+
+#: Where less than this share must be late, prices are asked which of unlike lengths to leave out, too.
+_NEARLY_ALL = 0.1
 
 #: Breaking a carbon cap costs as much as this many of the dearest chunks.
 _CAP_PENALTY = 10
-
-#: A cost is above a cap from this many times the cap on: rounding is not.
-_ABOVE = 1 + 1e-9
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,60 +105,11 @@ class _Contiguous:
         effort = min(1.0, 0.5 + len(demand) / 160)
         self.steps = tuple(round(effort * steps) for steps in STEPS)
         self.other_cell: FloatArray | None = None
-        self._shape()
-        self._classify()
-
-    def _shape(self) -> None:
-        """Sort chunks into shapes: of each the costs of its shortest and longest chunk, whichever is lower.
-
-        Between two borders of windows the mean over a stretch changes in one direction with its length, so that no
-        chunk of the shape costs less.
-        """
-        duration, kind = self.demand.duration_s, self.demand.kind
-        for parts in (_PARTS, 1):
-            part = np.floor(duration * parts / WINDOW_S).astype(np.int64)
-            of, members = rows_of(kind, part, self.held_now, self.held_later)
-            if len(members) <= MOST_SHAPES:
-                break
-        merged = self._merge(members)
-        order = np.argsort(of, kind="stable")
-        begin = np.searchsorted(of[order], np.arange(len(members)))
-        shortest = np.minimum.reduceat(duration[order], begin) if len(members) else duration
-        longest = np.maximum.reduceat(duration[order], begin) if len(members) else duration
-        shapes = int(merged.max(initial=-1)) + 1
-        cost = np.full((shapes, self.regions, self.windows), np.inf)
-        ends = np.tile(np.arange(self.windows), (shapes, 1))
-        for one, shape, row in zip(range(len(members)), merged.tolist(), members.tolist(), strict=True):
-            k = int(kind[row])
-            integral = self.integral.only(k)
-            low = np.minimum(integral.means(float(shortest[one])), integral.means(float(longest[one])))
-            border = float(self.integral.starts_s[1] if self.windows > 1 else 0.0)
-            border += math.floor((longest[one] - border) / WINDOW_S) * WINDOW_S
-            if shortest[one] < border < longest[one]:
-                # Started in the running window, of which only a part is left, borders lie elsewhere.
-                low[:, 0] = np.minimum(low[:, 0], integral.means(border)[:, 0])
-            low = low + np.where(low > self.caps[k] * _ABOVE, self.penalty, 0.0)
-            rows = self.allowed[k]
-            cost[shape, rows] = np.minimum(cost[shape, rows], low[rows])
-            ends[shape] = np.arange(self.windows) + self.held_later[row]
-            ends[shape, 0] = self.held_now[row]
-        self.shape, self.ends, self.cost = merged[of], ends, startable(cost, ends, self.slots)
+        held = (self.held_now, self.held_later)
+        self.shape, self.ends, cost = shapes_of(demand, self.integral, self.allowed, held, self.penalty)
+        self.cost = startable(cost, self.ends, slots)
         self.can_start: BoolArray = np.isfinite(self.cost).max(axis=(1, 2), initial=False)
-
-    def _merge(self, members: IntArray) -> IntArray:
-        """Number shapes anew, so that those of one length and the same regions share a number if near in cost."""
-        if len(members) <= MOST_SHAPES:
-            return np.arange(len(members))
-        kind = self.demand.kind[members]
-        level = np.maximum(self.integral.values.mean(axis=(1, 2)), 1e-12)[kind]
-        spread = float(np.log(level.max() / level.min()))
-        for bands in (MOST_SHAPES, MOST_SHAPES // 4, 4, 1):
-            band = np.floor(np.log(level / level.min()) / max(spread, 1e-9) * bands).astype(np.int64)
-            alike = (self.held_now[members], self.held_later[members], *self.allowed[kind].T.astype(np.int64))
-            merged, kept = rows_of(np.minimum(band, bands - 1), *alike)
-            if len(kept) <= MOST_SHAPES:
-                break
-        return merged
+        self._classify()
 
     def _classify(self) -> None:
         """Sort chunks into classes; ``hopeless`` ones have no start in time even if they were alone."""
@@ -173,6 +125,12 @@ class _Contiguous:
         self.classes = Classes(self.cost, self.ends, self.shape[chosen], self.first[chosen], self.last[chosen], count)
 
     @cached_property
+    def _length(self) -> IntArray:
+        """How many windows each class holds a slot in, in any window but the running one."""
+        length: IntArray = (self.ends[:, -1] - self.windows + 1)[self.classes.shape]
+        return length
+
+    @cached_property
     def _early(self) -> FloatArray:
         """Prices that make the earliest start the cheapest, in the nearest region."""
         return np.where(np.isfinite(self.cost), np.arange(self.windows) + self.near[:, None], np.inf)
@@ -182,7 +140,12 @@ class _Contiguous:
         self.region, self.window = np.full(n, -1, dtype=np.int64), np.full(n, -1, dtype=np.int64)
         prices = Prices(self.classes, self.slots)
         free = self.slots
-        if len(self.rows):
+        least = self._least_late() if 0 < len(self.classes.count) <= _MOST_ASKED else 0
+        if least:
+            board, prices = self._overloaded(least)
+            self._members(board)
+            free = board.free
+        elif len(self.rows):
             is_free = not self.integral.values.any()
             starts = np.zeros_like(self.cost) if is_free else prices.solve(steps=self.steps)
             stays = self._stay(prices)
@@ -198,6 +161,56 @@ class _Contiguous:
             free = board.free
         late = self.window < 0
         return self._result(prices, late, self._late(free))
+
+    def _least_late(self) -> int:
+        rows = self.rows
+        held = np.minimum(self.held_now, self.held_later)[rows]
+        return least_late(self.demand.take(rows), held, self.slots, self.first[rows], self.last[rows])
+
+    def _overloaded(self, least: int) -> tuple[Board, Prices]:
+        """Choose by deadline alone which to leave out, then place the others for carbon where they all fit."""
+        empty = Board.empty(self.classes, self.slots)
+        board = by_deadline(empty, self._early, least, _FEW_SEARCHES)
+        everyone, prices = Prices(self.classes, self.slots), Prices(self.classes, self.slots)
+        if not self.integral.values.any():
+            return board, prices
+        is_unlike = len(np.unique(self.ends[:, -1])) > 1
+        if is_unlike and board.rest.sum() > least and least < _NEARLY_ALL * len(self.rows):
+            # Prices know which of unlike lengths to leave out where nearly all can be in time.
+            starts = everyone.solve(_FEW_TEMPERATURES[:2], _FEW_STEPS[:2])
+            other = self._few(everyone, starts, empty.copy(), least)
+            board = min(board, other, key=lambda board: (board.rest.sum(), board.cost()))
+        kept = self.classes.count - board.rest
+        if not kept.any():
+            return board, prices
+        some = Prices(self.classes.only(kept > 0, kept[kept > 0]), self.slots)
+        starts = some.solve(_FEW_TEMPERATURES, _FEW_STEPS)
+        prices.cell = some.cell
+        stays = self._stay(prices)
+        nobody = np.zeros_like(stays)
+        tries = [(stays, 0.5)] * bool(stays.any()) + [(nobody, 0.5)]
+        # Where the fractions are cut decides whether unlike lengths fit.
+        tries += [(nobody, 0.35)] * is_unlike
+        for staying, offset in tries:
+            around = empty.copy()
+            around.rest = kept.copy()
+            self._leave(around, staying)
+            other = self._few(prices, starts, around, int(board.rest.sum()), offset)
+            if other.rest.sum() <= board.rest.sum():
+                return other, prices
+        return board, prices
+
+    def _few(self, prices: Prices, starts: FloatArray, board: Board, least: int, offset: float = 0.5) -> Board:
+        """Round with few searches, then let in what the board did not want: which ones are in time does not matter."""
+        k, _, _, chunks = board.columns()
+        left_out = self.classes.count - board.rest - np.bincount(k, chunks, len(board.rest)).astype(np.int64)
+        board.searches = _FEW_SEARCHES
+        made = self._by_prices(prices, starts, board, offset)
+        made.rest += left_out
+        made.searches = _FEW_SEARCHES
+        fill(made, self._early, np.lexsort((self.classes.last, self._length)))
+        trade(made, least)
+        return made
 
     def _again(self, board: Board) -> Board:
         """Where some are late, price and place the others anew without them, if that is better for carbon."""
@@ -216,10 +229,10 @@ class _Contiguous:
         other.rest = board.rest
         return other
 
-    def _by_prices(self, prices: Prices, starts: FloatArray, board: Board) -> Board:
+    def _by_prices(self, prices: Prices, starts: FloatArray, board: Board, offset: float = 0.5) -> Board:
         """Round a fractional plan, better it where chunks sit too dear, and make room for those that found none."""
         price, least, tolerance = prices.reduced(), prices.least(), 1e-3 * prices.scale
-        sweep(board, starts)
+        sweep(board, starts, offset)
         fill(board, price)
         for _ in range(2):
             board = improve(board, price, least, tolerance)
@@ -231,33 +244,33 @@ class _Contiguous:
         """Round a fractional plan to whole starts, around chunks that stay where they are."""
         board = Board.empty(self.classes, self.slots)
         if stays.any():
-            rows = np.flatnonzero(stays[self.rows])
-            columns = (self.of[rows], *self.demand.current[self.rows[rows]].T)
-            group, members = rows_of(*columns)
-            chunks = np.bincount(group).tolist()
-            for start, count in zip(zip(*(c[members].tolist() for c in columns), strict=True), chunks, strict=True):
-                board.put(start, count)
-                board.fixed[start] = count
+            self._leave(board, stays)
             left = board.rest > 0
             if left.any() and starts.any():
                 others = Prices(self.classes.only(left, board.rest[left]), board.free, prices.cell.copy())
                 starts = others.solve(TEMPERATURES[-2:], STEPS[-2:])
         return self._round(prices, starts, board)
 
+    def _leave(self, board: Board, stays: BoolArray) -> None:
+        """Put chunks that stay where they are, of each class as many as the board wants."""
+        rows = np.flatnonzero(stays[self.rows])
+        columns = (self.of[rows], *self.demand.current[self.rows[rows]].T)
+        group, members = rows_of(*columns)
+        chunks = np.bincount(group).tolist()
+        for start, count in zip(zip(*(c[members].tolist() for c in columns), strict=True), chunks, strict=True):
+            wanted = min(count, int(board.rest[start[0]]))
+            if wanted:
+                board.put(start, wanted)
+                board.fixed[start] = wanted
+
     def _round(self, prices: Prices, starts: FloatArray, board: Board) -> Board:
         empty = board.copy()
         if starts.any():
             board = self._by_prices(prices, starts, board)
         if board.rest.any():
-            # By deadline alone, and the shortest first, each as early as can be.
-            length = (self.ends[:, -1] - self.windows + 1)[self.classes.shape]
-            for keys in ((length, self.classes.last), (self.classes.last, length)):
-                early = empty.copy()
-                fill(early, self._early, np.lexsort(keys))
-                make_room(early, self._early)
-                early = trade(early, self._early)
-                if early.rest.sum() < board.rest.sum():
-                    board = improve(early, prices.reduced(), prices.least(), 1e-3 * prices.scale)
+            early = by_deadline(empty, self._early, 0, MOST_SEARCHES // 4)
+            if early.rest.sum() < board.rest.sum():
+                board = improve(early, prices.reduced(), prices.least(), 1e-3 * prices.scale)
         return board
 
     def _stay(self, prices: Prices) -> BoolArray:

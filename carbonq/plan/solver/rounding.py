@@ -24,9 +24,6 @@ MOST_SEARCHES = 4000
 #: How many chunks may make way for one another in turn.
 CHAIN = 2
 
-#: Chunks that are tried to leave out for several others.
-MOST_TRADES = 30
-
 #: A start: class, region row, window column.
 Start = tuple[int, int, int]
 
@@ -225,29 +222,6 @@ def make_room(board: Board, price: FloatArray) -> None:
     for k in order[np.argsort(classes.last[order], kind="stable")].tolist():
         while board.rest[k] > 0 and _squeeze(board, k, price, CHAIN, frozenset()):
             pass
-
-
-def trade(board: Board, price: FloatArray) -> Board:
-    """Take one chunk out where that lets more than one other in, longest first; return the board with fewer left over.
-
-    Which ones to leave out is a packing problem, and this is no proof that no fewer could be.
-    """
-    length = board.classes.ends[:, -1] - board.classes.ends.shape[1] + 1
-    by_length = np.argsort(length[board.classes.shape], kind="stable")
-    for start in sorted(board.placed, key=lambda start: (-length[board.classes.shape[start[0]]], start))[:MOST_TRADES]:
-        shortest = length[board.classes.shape[board.rest > 0]].min(initial=np.iinfo(np.int64).max)
-        if length[board.classes.shape[start[0]]] < shortest:
-            break
-        other = board.copy()
-        if other.placed.get(start, 0) > 0:
-            other.put(start, -1)
-            fill(other, price, by_length)
-            make_room(other, price)
-            # All trades together spend no more than one plan may.
-            board.searches = other.searches
-            if other.rest.sum() < board.rest.sum():
-                board = other
-    return board
 
 
 def _squeeze(board: Board, k: int, price: FloatArray, chain: int, locked: frozenset[Start]) -> bool:
