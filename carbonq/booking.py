@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from decimal import Decimal
-from typing import overload
+from typing import NamedTuple, overload
 
 from carbonq.batching import NO_FIGURES
 from carbonq.clock import ClockKind
@@ -76,9 +76,11 @@ class Fact:
         return {"fact_id": self.fact_id, **self._values()}
 
 
-@dataclass(frozen=True, slots=True)
-class WorkItem:
-    """One item as it ran; ``item`` is its index in the job. The last three are None for realtime."""
+class WorkItem(NamedTuple):
+    """One item as it ran; ``item`` is its index in the job. The last three are None for realtime.
+
+    A tuple, since there is one for each item: its columns are read by place.
+    """
 
     tenant: str
     api_key_id: str | None

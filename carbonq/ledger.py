@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
-from operator import attrgetter
 from typing import Any
 
 from carbonq import shares
@@ -81,7 +80,7 @@ def book(
         "w_cached": model.w_cached,
         "w_completion": model.w_completion,
     }
-    return _Booker(batch, rates, constants, weights, baseline_facts).run([_read_item(item) for item in batch.items])
+    return _Booker(batch, rates, constants, weights, baseline_facts).run(batch.items)
 
 
 def book_overhead(
@@ -121,30 +120,8 @@ def book_overhead(
     return _Booker(batch, rates, constants, [1], {}).run([tuple(columns[name] for name in _ITEM_COLUMNS)])
 
 
-#: What each entry takes from its item; the baseline comes last.
-_ITEM_COLUMNS = (
-    "outcome",
-    "tenant",
-    "api_key_id",
-    "product_line",
-    "workload",
-    "job_id",
-    "custom_id",
-    "item",
-    "chunk_id",
-    "attempt",
-    "class",
-    "requested_model",
-    "prompt_tokens",
-    "cached_tokens",
-    "completion_tokens",
-    "placement_id",
-    "baseline_region",
-    "baseline_window_at",
-)
-
-
-_read_item = attrgetter(*(name.replace("class", "work_class") for name in _ITEM_COLUMNS))
+#: What each entry takes from its item, in the item's order.
+_ITEM_COLUMNS = tuple("class" if name == "work_class" else name for name in WorkItem._fields)
 
 
 class _Booker:

@@ -205,9 +205,11 @@ class Writer:
     def _book(self, one: Ran, burnt: Burnt, overtaken: Mapping[int, ItemState]) -> Booking:
         chunk, site = self._claim.chunk, self._site
         work: list[WorkItem] = []
+        succeeded, failed = ItemState.SUCCEEDED.value, ItemState.FAILED.value
+        ended = {item_id: state.value for item_id, state in overtaken.items()}
         for item, result in zip(one.items, one.results, strict=True):
             info = self._infos[item.job_id]
-            state = ItemState.SUCCEEDED if result.error_code is None else ItemState.FAILED
+            outcome = succeeded if result.error_code is None else failed
             work.append(
                 WorkItem(
                     tenant=info.tenant,
@@ -221,7 +223,7 @@ class Writer:
                     attempt=self._claim.attempt,
                     work_class=WorkClass.FLEXIBLE,
                     requested_model=info.requested_model,
-                    outcome=overtaken.get(item.item_id, state).value,
+                    outcome=ended.get(item.item_id, outcome),
                     prompt_tokens=result.prompt_tokens,
                     cached_tokens=result.cached_tokens,
                     completion_tokens=result.completion_tokens,
