@@ -22,6 +22,9 @@ _RETRY_AFTER_S = 1.0
 #: ``code`` of the error that ends the wait for a call that was dropped.
 CALLER_GONE = "caller_gone"
 
+#: ``code`` of the error for a call that had no answer in time.
+TIMED_OUT = "realtime_timeout"
+
 
 class RealtimeCaller(Protocol):
     """The seam to the broker (``tickets.Tickets``); blocking, called from many threads."""
@@ -101,6 +104,8 @@ class Dispatcher:
                 raise
             # A region that does not answer is as far away as the timeout: the next call tries another one.
             self._directory.observe(region.name, self._timeout_s * 1000)
+            if error.code == TIMED_OUT:
+                self.load.answered(region.name, model.name, self._timeout_s)  # at least: the next ones must not pile up
             raise
         elapsed_s = time.monotonic() - started
         engine_s = float(values.get("engine_s") or 0.0)
@@ -110,8 +115,11 @@ class Dispatcher:
         return Reply(region, values, elapsed_s)
 
     def has_room(self, region: str, model: str, slo_s: float | None = None) -> bool:
-        """Say whether one call more in a region would have its turn within its budget."""
-        return self.load.wait_s(region, model, self._directory.lanes(region)) <= self._budget_s(slo_s)
+        """Say whether a call in a region would have its turn within its budget; at once, where nobody can tell."""
+        lanes = self._directory.lanes(region)
+        if self.load.engine_s(region, model) is None:
+            return self.load.in_flight[region] < max(1, lanes)
+        return self.load.wait_s(region, model, lanes) <= self._budget_s(slo_s)
 
     def _budget_s(self, slo_s: float | None) -> float:
         return min(self._slo_s, math.inf if slo_s is None else slo_s)

@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from carbonq.api.load import Load
-from carbonq.errors import QuotaExceeded
+from carbonq.errors import QuotaExceeded, Unavailable
 from carbonq.model import RegionState
 from carbonq.models import WORDLLAMA_256
 from carbonq.store import forecasts, regions
@@ -87,6 +87,27 @@ def test_a_full_region_is_passed_over_while_another_has_room(harness: Harness, h
     assert only.status_code == 429 and int(only.headers["retry-after"]) > 1
     load.in_flight["se"] = 9
     assert http.post("/v1/embeddings", json=EMBED).status_code == 429
+
+
+def test_calls_to_an_engine_of_unknown_speed_spread_before_they_queue(harness: Harness, http: httpx.Client) -> None:
+    load = harness.api.dispatcher.load
+    load.in_flight["fr"] = 1
+    assert http.post("/v1/embeddings", json=EMBED).headers["x-carbonq-region"] == "se"
+    load.in_flight["se"] = 1
+    load.answered("fr", EMBEDDER, 0.1)
+    assert http.post("/v1/embeddings", json=EMBED).headers["x-carbonq-region"] == "fr"
+
+
+def test_calls_that_had_no_answer_in_time_make_the_next_ones_shed(harness: Harness, http: httpx.Client) -> None:
+    def silent(region: str, payload: dict[str, Any]) -> dict[str, Any]:
+        raise Unavailable("no answer", code="realtime_timeout")
+
+    harness.tickets.answer = silent
+    only = {**EMBED, "carbon": {"regions": ["fr"], "slo_ms": 1000}}
+    assert http.post("/v1/embeddings", json=only).status_code == 503
+    harness.api.dispatcher.load.in_flight["fr"] = 1
+    shed = http.post("/v1/embeddings", json=only)
+    assert (shed.status_code, shed.headers["retry-after"]) == (429, "4")
 
 
 def test_without_signals_the_nearest_healthy_region_answers(harness: Harness, http: httpx.Client) -> None:
