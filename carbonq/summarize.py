@@ -58,10 +58,11 @@ PROMPTS: Mapping[str, Prompts] = MappingProxyType(
 #: Tokens of a text, by whatever counts them.
 Count = Callable[[str], int]
 
-#: What a text is cut into, coarse to fine; each piece keeps what follows it, so that all pieces are the text.
+#: What a text is cut into, coarse to fine; each piece keeps what follows it, so that all pieces are the text. A run of
+#: full stops is tried at its first one only: in a line of 20,000 dots each would look at all that follow (8 s).
 _UNITS = (
     re.compile(r".+?(?:\n\s*\n|\Z)", re.DOTALL),
-    re.compile(r".+?(?:[.!?。！？]+[\"'”’)\]]*\s+|[。！？]+|\n|\Z)", re.DOTALL),
+    re.compile(r".+?(?:(?<![.!?。！？])[.!?。！？]++[\"'”’)\]]*+\s+|[。！？]+|\n|\Z)", re.DOTALL),
     re.compile(r"\s*\S+\s*|\s+\Z"),
 )
 

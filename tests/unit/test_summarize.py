@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +43,13 @@ def test_a_text_is_cut_at_its_paragraphs_then_its_sentences_then_its_words() -> 
     sentences = ["One two three. ", "Four five.\n\n", "Six seven eight. ", "Nine.\n\n", "Ten."]
     assert summarize.split(paragraphs, 5, count) == sentences
     assert summarize.split("alpha beta gamma", 2, count) == ["alpha ", "beta ", "gamma"]
+
+
+@pytest.mark.parametrize("text", ["." * 20_000 + "x", "?" + '"' * 20_000 + "x", ("\n" + " " * 999) * 20 + "x"])
+def test_long_runs_are_cut_in_no_time(text: str) -> None:
+    began = time.process_time()
+    assert "".join(summarize.split(text, 1000, count)) == text
+    assert time.process_time() - began < 1.0  # a run of 20,000 dots took 8 s, and four times that for twice as many
 
 
 @given(st.integers(1, 4000), st.integers(1, 200), st.integers(40, 2000))
