@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 import numpy as np
@@ -19,7 +19,7 @@ from carbonq.plan.capacity import Capacity
 from carbonq.plan.demand import Assignment, Demand, FloatArray, IntArray, Terms
 from carbonq.plan.needs import ChunkNeed, Plan, PlannedChunk, Reason, demand_of, plan_of
 from carbonq.plan.outlook import Outlook
-from carbonq.plan.solver import alike, bounds, contiguous, serial
+from carbonq.plan.solver import alike, bounds, contiguous, freeing, serial
 from carbonq.plan.solver.bundles import Bundles, bundle, is_short
 from carbonq.plan.solver.flow import Offer, Solution, Wanted, solve
 from carbonq.plan.solver.lanes import EPSILON_S
@@ -91,12 +91,14 @@ class _Draft:
     prices: FloatArray
     long_bound: float = 0.0
     long_cost: FloatArray | None = None
+    #: Rows that start on a lane that frees itself in the running window.
+    freed: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
 
 
 class _Planner:
     def __init__(self, demand: Demand, setting: Setting) -> None:
         self.demand, self.setting, self.costs = demand, setting, setting.costs
-        is_long = setting.is_long(demand)
+        is_long = self._is_long = setting.is_long(demand)
         self.long, self.short = np.flatnonzero(is_long), np.flatnonzero(~is_long)
         if self.costs.is_overlay and len(demand):
             # Nothing is worth staying for where nothing is known.
@@ -127,8 +129,20 @@ class _Planner:
             free = self._place_long(draft, free)
         free = self._place_short(draft, free, is_tight=is_tight)
         if not is_long_first:
-            self._place_long(draft, free)
+            free = self._place_long(draft, free)
+        self._use_freeing(draft, free)
         return self._finish(draft)
+
+    def _use_freeing(self, draft: _Draft, free: IntArray) -> None:
+        """Start what would be late on lanes that free themselves in the running window, where that is in time."""
+        demand = self.demand
+        is_long = self._is_long
+        now, later = contiguous.cells_held(demand.duration_s, self.setting.left_s)
+        cells = np.where(is_long, np.where(draft.window == 0, now, later), 1)
+        # A lane that short ones share is not given back when one of them leaves it.
+        cells = np.where(is_short(demand.duration_s) & ~is_long, 0, cells)
+        places = freeing.Places(draft.region, draft.window, draft.start_s, cells, free.copy())
+        draft.freed = freeing.use(demand, self.setting, is_long, places)
 
     def _place_long(self, draft: _Draft, free: IntArray) -> IntArray:
         rows = self.long
@@ -154,6 +168,7 @@ class _Planner:
             starts_s=self.setting.starts_s,
             left_s=self.setting.left_s,
             margin=self.setting.terms.margin,
+            near=self.setting.near,
         )
         region, window, cost = placed.region, placed.window, placed.cost
         if len(rows) <= _MOST_ONE_BY_ONE and placed.objective - placed.bound > _GOOD_GAP * placed.objective:
@@ -236,6 +251,18 @@ class _Planner:
         offer = Offer(cost, made.allowed[example], over_cap, free, made.is_far)
         return solve(wanted, offer, setting.terms.margin)
 
+    def _cost_from(self, draft: _Draft, rows: IntArray) -> FloatArray:
+        """Return the grams of chunks by the rates of the time that they run."""
+        demand, made = self.demand, self.costs
+        rates = contiguous.Integral(made.rate, self.setting.starts_s, self.setting.left_s)
+        region, begin_s, duration_s = draft.region[rows], draft.start_s[rows], demand.duration_s[rows]
+        ends, more = rates.ends(begin_s + duration_s)
+        sums = rates.sums[region, ends] + rates.values[region, ends] * more - rates.values[region, 0] * begin_s
+        is_one = ~self._is_long[rows] | (duration_s <= 0)
+        mean = np.where(is_one, rates.values[region, 0], sums / np.maximum(duration_s, EPSILON_S))
+        cost: FloatArray = made.kwh[demand.kind[rows], region] * mean + made.extra_g[demand.kind[rows], region]
+        return cost
+
     def _serial(self) -> Assignment:
         setting = self.setting
         region, window, start_s = serial.place(
@@ -247,7 +274,9 @@ class _Planner:
             long=self.long,
             freeing_s=setting.freeing_s,
         )
-        return self._finish(_Draft(region, window, start_s, np.zeros_like(self.costs.rate)))
+        # Whatever starts within a window may do so on a lane that freed itself there.
+        freed = np.flatnonzero((window == 0) & (start_s > 0)) if any(setting.freeing_s) else np.zeros(0, dtype=np.int64)
+        return self._finish(_Draft(region, window, start_s, np.zeros_like(self.costs.rate), freed=freed))
 
     def _finish(self, draft: _Draft) -> Assignment:
         demand, made = self.demand, self.costs
@@ -258,14 +287,21 @@ class _Planner:
         cost = made.of(demand.kind, np.maximum(draft.region, 0), np.maximum(draft.window, 0))
         if draft.long_cost is not None:
             cost[self.long] = draft.long_cost
+        slots, long_bound = self.setting.slots, draft.long_bound
+        if len(draft.freed):
+            cost[draft.freed] = self._cost_from(draft, draft.freed)
+            slots = slots.copy()
+            slots[:, 0] += freeing.lanes_more(self.setting)
+            if self._is_long[draft.freed].any():
+                long_bound = 0.0  # the prices that it is from know nothing of these lanes
         objective = float(cost[placed].sum())
         rows = self.short
         first, last = self.setting.range(demand.release_s[rows], demand.latest_s[rows], demand.duration_s[rows])
         chunks = bounds.Chunks(demand.kind[rows], first, last, lane_shares(demand.duration_s[rows]))
-        least = draft.long_bound + bounds.lower_bound(
+        least = long_bound + bounds.lower_bound(
             chunks,
             made,
-            self.setting.slots,
+            slots,
             draft.prices,
             late=int((late_s[rows] > 0).sum()),
             unplaced=int((~placed[rows]).sum()),

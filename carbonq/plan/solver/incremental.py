@@ -18,7 +18,7 @@ from carbonq.plan import planner
 from carbonq.plan.capacity import Capacity
 from carbonq.plan.demand import Assignment, BoolArray, Demand, FloatArray, IntArray, Terms
 from carbonq.plan.outlook import Outlook
-from carbonq.plan.solver import bounds, contiguous
+from carbonq.plan.solver import bounds, contiguous, freeing
 from carbonq.plan.solver.bundles import BUNDLE_FILL, is_short
 from carbonq.plan.solver.repair import Occupants, make_room
 from carbonq.plan.solver.setting import Setting, gap, lane_shares, lanes_held, lateness
@@ -230,7 +230,9 @@ def _repaired(new: Demand, made: Assignment, setting: Setting, room: _Room) -> A
     window[todo] = -1
     first, last = setting.range(new.release_s, new.latest_s, new.duration_s)
     # New ones that are in time may move, too.
-    movable = np.flatnonzero(~missed & ~is_long & ~is_short(new.duration_s))
+    # What starts within the running window holds no cell there, but a lane that frees itself.
+    is_whole = start_s == setting.starts_s[window]
+    movable = np.flatnonzero(~missed & ~is_long & ~is_short(new.duration_s) & is_whole)
     cells = region[movable] * setting.windows + window[movable]
     room.join(cells, new.kind[movable], (first[movable], last[movable]), setting.costs.allowed)
     for row in todo[np.argsort(new.latest_s[todo], kind="stable")].tolist():
@@ -285,12 +287,14 @@ def _judged(new: Demand, made: Assignment, setting: Setting, prices: FloatArray 
     objective = float(cost[placed].sum())
     first, last = setting.range(new.release_s, new.latest_s, new.duration_s)
     chunks = bounds.Chunks(new.kind, first, last, lane_shares(new.duration_s))
-    prices = np.zeros_like(costs.rate) if prices is None else np.where(setting.slots > 0, prices, 0.0)
+    slots = setting.slots.copy()
+    slots[:, 0] += freeing.lanes_more(setting)
+    prices = np.zeros_like(costs.rate) if prices is None else np.where(slots > 0, prices, 0.0)
     # What the lanes are worth in all is taken off in the bound of the plan that the prices are of.
-    least = float((prices * setting.slots).sum()) + bounds.lower_bound(
+    least = float((prices * slots).sum()) + bounds.lower_bound(
         chunks,
         costs,
-        setting.slots,
+        slots,
         prices,
         late=int((late_s > 0).sum()),
         unplaced=int((~placed).sum()),

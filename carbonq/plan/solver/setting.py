@@ -22,7 +22,10 @@ _ROUNDING_S = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What plans are made in: costs, slots by [region, window], and when windows can first be used (s from now)."""
+    """What plans are made in: costs, slots by [region, window], and when windows can first be used (s from now).
+
+    ``near`` ranks the regions by their latency, 0 the nearest.
+    """
 
     costs: costs.Costs
     slots: IntArray
@@ -30,6 +33,7 @@ class Setting:
     left_s: float
     terms: Terms
     freeing_s: tuple[tuple[float, ...], ...] = ()
+    near: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, demand: Demand, outlook: Outlook, capacity: Capacity, now: datetime, terms: Terms) -> Setting:
@@ -41,7 +45,9 @@ class Setting:
         left_s = (window_at(outlook.first_window) + WINDOW - now).total_seconds()
         made = costs.build(demand, outlook, capacity, terms)
         slots = np.maximum(capacity.slots.astype(np.int64), 0)
-        return cls(made, slots, window_starts(now, outlook.windows), left_s, terms, capacity.freeing_s)
+        near = np.argsort(np.argsort(np.array(capacity.latency_ms), kind="stable"), kind="stable").tolist()
+        starts_s = window_starts(now, outlook.windows)
+        return cls(made, slots, starts_s, left_s, terms, capacity.freeing_s, tuple(near))
 
     @property
     def windows(self) -> int:
