@@ -150,6 +150,16 @@ def test_without_any_signal_earliest_and_nearest_with_deadlines_first() -> None:
     assert {p.reason for p in made.placements} == {Reason.OVERLAY}
 
 
+def test_without_any_signal_a_long_chunk_goes_to_the_nearest_region_too() -> None:
+    made = plan(
+        [need("x", 9, duration_s=600)],
+        outlook([[math.nan] * 3] * 2),
+        capacity([[1] * 3] * 2, latency=(9.0, 1.0)),
+        now=NOW,
+    )
+    assert where(made) == {"x": ("b", 0)}
+
+
 def test_a_carbon_cap_holds_where_the_deadline_allows() -> None:
     rates, slots = outlook([[300, 80, 90]]), capacity([[1] * 3])
     needs = [need("capped", 3, max_g=Decimal("85")), need("big", 3, energy_uj=9 * KWH)]
