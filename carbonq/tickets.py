@@ -131,6 +131,7 @@ class Tickets:
         """Prepare; nothing is connected until the first ticket."""
         self._app = make_celery(broker_url, queue_prefix=queue_prefix)
         self._prefix = queue_prefix
+        self._regions: dict[str, str] = {}  # of the realtime calls that wait for their answer
         self._replies = _Replies(broker_url, self._app.conf.broker_transport_options, queue_prefix)
 
     def flexible(self, pairs: Sequence[tuple[str, str]]) -> None:
@@ -159,6 +160,7 @@ class Tickets:
         """
         task_id = call_id or uuid.uuid4().hex
         answer = self._replies.expect(task_id)
+        self._regions[task_id] = region
         try:
             with _broker_errors():
                 self._app.send_task(
@@ -178,6 +180,7 @@ class Tickets:
             ) from None
         finally:
             self._replies.forget(task_id)
+            self._regions.pop(task_id, None)
         if message.get("status") != "SUCCESS":
             raise Unavailable(f"the worker of region {region} failed on the request", code="realtime_failed")
         result: dict[str, Any] = message["result"]
@@ -185,10 +188,14 @@ class Tickets:
 
     def drop(self, call_id: str) -> None:
         """Give a realtime call up: nobody waits for it here any more, and its worker stops it. Never raises."""
+        region = self._regions.get(call_id)
         self._replies.give_up(call_id)
+        if region is None:
+            return
         try:
             with _broker_errors():
-                self._app.control.revoke(call_id)
+                # To that region's workers alone: others would only wonder at it in their logs.
+                self._app.control.revoke(call_id, pattern=f"{region}-*", matcher="glob")
         except BrokerUnavailable as error:
             logger.debug("call %s not revoked: %s", call_id, error)
 

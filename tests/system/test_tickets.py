@@ -81,7 +81,7 @@ def test_a_region_that_does_not_answer_is_said(broker: str) -> None:
         told = workers.get(timeout=10).payload
     assert caught.value.code == "realtime_timeout"
     # Nobody waits for it any more: its worker stops it.
-    assert (told["method"], told["arguments"]["task_id"]) == ("revoke", "call-1")
+    assert (told["method"], told["arguments"]["task_id"], told["pattern"]) == ("revoke", "call-1", "nobody-*")
     tickets.close()
 
 
