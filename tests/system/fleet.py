@@ -121,8 +121,8 @@ class Host:
         given = self.root / name / "secrets"
         given.mkdir(parents=True, exist_ok=True)
         for secret in service.get("secrets", ()):
-            (given / secret).unlink(missing_ok=True)
-            (given / secret).symlink_to(self.secrets / secret)
+            if not (given / secret).is_symlink():  # health checks come by while the service reads it
+                (given / secret).symlink_to(self.secrets / secret)
         found = {"/run/secrets": str(given)}
         for one in service.get("configs", ()):
             found[one["target"]] = str(dockerfile.ROOT / self.compose["configs"][one["source"]]["file"])
