@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import sys
 import time
+from collections.abc import Generator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -13,6 +17,19 @@ from carbonq.plan.demand import Demand
 from carbonq.plan.outlook import Outlook
 from carbonq.plan.solver.contiguous import rows_of
 from carbonq.units import UJ_PER_KWH, WINDOW_S
+
+
+@contextmanager
+def _stdout_on_stderr() -> Generator[None]:
+    """Send what native code writes to stdout to stderr: figures on stdout must stay JSON."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    try:
+        os.dup2(2, 1)
+        yield
+    finally:
+        os.dup2(kept, 1)
+        os.close(kept)
 
 
 def has_highs() -> bool:
@@ -66,7 +83,8 @@ def solve(demand: Demand, outlook: Outlook, capacity: Capacity, *, limit_s: floa
     model.a_matrix_.start_ = np.searchsorted(columns[order], np.arange(len(cost) + 1)).astype(np.int32)
     model.a_matrix_.index_ = rows[order].astype(np.int32)
     model.a_matrix_.value_ = values[order]
-    solver: Any = highspy.Highs()
+    with _stdout_on_stderr():
+        solver: Any = highspy.Highs()  # says its name on the process's stdout, before it can be told not to
     solver.setOptionValue("output_flag", False)
     solver.setOptionValue("threads", 1)
     solver.setOptionValue("time_limit", limit_s)

@@ -20,7 +20,9 @@ def test_loads_are_as_they_say() -> None:
 
 
 @pytest.mark.skipif(not has_highs(), reason="HiGHS is not installed")
-def test_the_linear_programme_beside_finds_the_same_optimum() -> None:
+def test_the_linear_programme_beside_finds_the_same_optimum_and_writes_nothing_into_the_figures(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
     for kwh in ((1.0,), (1.0, 2.0, 4.0, 8.0)):
         demand, outlook, capacity = case(Size(300, 3, 60), kwh=kwh, load=0.6)
         made = assign(demand, outlook, capacity, now=NOW)
@@ -28,6 +30,7 @@ def test_the_linear_programme_beside_finds_the_same_optimum() -> None:
         assert beside["status"] == "optimal"
         assert made.objective == pytest.approx(beside["objective_g"], rel=1e-6)
         assert made.bound == pytest.approx(beside["objective_g"], rel=1e-5)
+    assert not capfd.readouterr().out
 
 
 def test_figures_of_a_small_run(monkeypatch: pytest.MonkeyPatch) -> None:
