@@ -34,7 +34,7 @@ FEWEST_ARTICLES = 3
 REALTIME_AT_LATEST_S = 75.0
 
 #: Deadline of the warm-up in grid time, so short that it runs at once, and how long it may take in machine seconds.
-WARM_UP_DEADLINE = "10m"
+WARM_UP_DEADLINE = "12m"
 WARM_UP_DOCUMENTS = 400
 WARM_UP_S = 30.0
 
