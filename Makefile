@@ -18,7 +18,7 @@ test: $(VENV)/.dev ## the whole test suite
 	$(BIN)/pytest -n 2 --no-loadscope-reorder
 
 # CHAOS_FIGURES=FILE writes how long each recovery took and what every wasted entry was wasted on.
-chaos: $(VENV)/.dev ## every scenario of the chaos suite on every backend; about a quarter of an hour
+chaos: $(VENV)/.dev ## every scenario of the chaos suite on every backend; about twenty minutes
 	$(BIN)/pytest -m chaos -s tests/system
 
 check: $(VENV)/.dev ## lint, types, layers

@@ -71,7 +71,13 @@ class Cutter:
 
 #: What is recorded of an engine batch beside its energy; NULL where it is not known. Columns of ``engine_batches``.
 FIGURES = (
-    *("capacity_items", "tokens", "padded_tokens", "estimated_items", "ttft_us", "output_token_us", "speculative"),
+    "capacity_items",
+    "tokens",
+    "padded_tokens",
+    "estimated_items",
+    "ttft_us",
+    "output_token_us",
+    "speculative",
 )
 
 NO_FIGURES: Mapping[str, Any] = dict.fromkeys(FIGURES)

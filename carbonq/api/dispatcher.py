@@ -60,14 +60,13 @@ class Dispatcher:
         timeout_s: float,
         queue_limit: int,
         slo_s: float = math.inf,
-        load: Load | None = None,
     ) -> None:
         """Make the threads that wait for answers; ``timeout_s`` bounds each wait, ``slo_s`` the one for an engine."""
         self._caller = caller
         self._directory = directory
         self._timeout_s = timeout_s
         self._slo_s = slo_s
-        self.load = load or Load()
+        self.load = Load()
         self._queue_limit = queue_limit
         # Threads of its own: a realtime call must not stand behind a long download in the shared pool.
         self._pool = ThreadPoolExecutor(max_workers=queue_limit, thread_name_prefix="realtime")

@@ -131,23 +131,24 @@ class Router:
                 standing.switched_at.append(now)
             standing.region = made.region
 
-    def view(self, made: Route) -> dict[str, Any]:
-        """Return how a region was found, for the answer."""
-        return {
-            "reason": made.reason.value,
-            "sentence": made.sentence(),
-            "pin_cost_g_per_kwh": made.pin_cost_g_per_kwh,
-            "pin_cost_g": made.pin_cost_g,
-            "candidates": [
-                {
-                    "region": one.region,
-                    "latency_ms": round(one.latency_ms, 3),
-                    "moer_pue_g_per_kwh": one.rate,
-                    "verdict": one.verdict.value,
-                }
-                for one in made.candidates
-            ],
-        }
+
+def route_view(made: Route) -> dict[str, Any]:
+    """Return how a region was found, for the answer."""
+    return {
+        "reason": made.reason.value,
+        "sentence": made.sentence(),
+        "pin_cost_g_per_kwh": made.pin_cost_g_per_kwh,
+        "pin_cost_g": made.pin_cost_g,
+        "candidates": [
+            {
+                "region": one.region,
+                "latency_ms": round(one.latency_ms, 3),
+                "moer_pue_g_per_kwh": one.rate,
+                "verdict": one.verdict.value,
+            }
+            for one in made.candidates
+        ],
+    }
 
 
 def _figures(regions: Collection[Region], candidates: Collection[Candidate]) -> str:

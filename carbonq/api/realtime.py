@@ -24,7 +24,7 @@ from carbonq.api.auth import Caller
 from carbonq.api.body import read_object
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.dispatcher import Reply
-from carbonq.api.interactive import Wanted
+from carbonq.api.interactive import Wanted, route_view
 from carbonq.api.schemas import find_model, label, names
 from carbonq.errors import InvalidRequest, Unavailable
 from carbonq.model import Endpoint, Model, Region, WorkClass
@@ -107,7 +107,7 @@ def _region(
         call_uj=estimate.energy_uj(tokens, model.uj_per_token),
     )
     region, made = api.router.choose(wanted)
-    return region, api.router.view(made)
+    return region, route_view(made)
 
 
 async def _unless_gone(request: Request, call: Coroutine[Any, Any, Reply], drop: Callable[[], None]) -> Reply | None:

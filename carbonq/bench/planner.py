@@ -17,7 +17,7 @@ from carbonq.bench.planner_lp import has_highs, solve
 from carbonq.plan.planner import assign
 from carbonq.plan.solver import contiguous
 from carbonq.plan.solver.feasible import most_in_time
-from carbonq.plan.solver.incremental import add, place_one
+from carbonq.plan.solver.incremental import add
 from carbonq.units import WINDOW_S
 
 Report = Callable[[str], None]
@@ -180,9 +180,7 @@ def _new_chunks(size: str, rounds: int) -> dict[str, Any]:
     old = replace(old, current=np.stack((made.region, made.window), axis=1))
     thousand_s, _, added = _best(rounds, lambda: add(new, old, outlook, capacity, now=NOW, prices=made.prices))
     one = new.take(np.arange(1))
-    one_s, _, single = _best(
-        max(rounds, 5), lambda: place_one(one, old, outlook, capacity, now=NOW, prices=made.prices)
-    )
+    one_s, _, single = _best(max(rounds, 5), lambda: add(one, old, outlook, capacity, now=NOW, prices=made.prices))
     best = assign(demand, outlook, capacity, now=NOW)
     total = made.objective + added.made.objective
     return {

@@ -15,10 +15,9 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from email.utils import parsedate_to_datetime
 
 import httpx
+from httpx_retries import Retry
 
 from carbonq import retry
 from carbonq.engines.openai_answers import Answer, ChatStream, MalformedError, Said, said
@@ -172,7 +171,7 @@ class Caller:
             raise FailedError(message, is_away=True)
         if status // 100 == 4 and status not in _RETRIED:
             raise RefusedError(status, words)
-        wait_s = retry_after_s(response.headers, datetime.now(UTC))
+        wait_s = retry_after_s(response.headers)
         if status in _BUSY and wait_s is not None:
             self._not_before = max(self._not_before, time.monotonic() + wait_s)
         return _Trouble(message, is_away=status in _BUSY, wait_s=wait_s)
@@ -197,23 +196,19 @@ async def _body(response: httpx.Response) -> bytes:
     return bytes(body)
 
 
-def retry_after_s(headers: Mapping[str, str], now: datetime) -> float | None:
+def retry_after_s(headers: Mapping[str, str]) -> float | None:
     """Return the seconds a server asks to wait: ``retry-after-ms``, or ``Retry-After`` as a number or a date.
 
     None where it does not say, or says what is no time.
     """
     with contextlib.suppress(KeyError, ValueError):
         return _positive(float(headers["retry-after-ms"]) / 1000.0)
-    given = headers.get("retry-after")
-    if given is None:
-        return None
+    given = headers.get("retry-after", "")
     with contextlib.suppress(ValueError):
-        return _positive(float(given))
-    try:
-        at = parsedate_to_datetime(given)
-    except (TypeError, ValueError):
-        return None
-    return _positive((at.replace(tzinfo=at.tzinfo or UTC) - now).total_seconds())
+        return _positive(float(given))  # model servers also send fractions
+    with contextlib.suppress(ValueError):
+        return Retry().parse_retry_after(given)
+    return None
 
 
 def _positive(seconds: float) -> float | None:

@@ -81,13 +81,14 @@ def sweep(db: Database, clock: Clock) -> int:
 
 def refusal(tx: Tx, tenant: str, model: str) -> InvalidRequest | None:
     """Return why a new job is not accepted: its tenant or model is draining; None if it may come."""
-    for kind, name in ((HeldKind.TENANT, tenant), (HeldKind.MODEL, model)):
-        if holds.state_of(tx, kind, name) is RegionState.DRAINING:
-            why = next((one.reason for one in holds.get_all(tx) if (one.kind, one.name) == (kind, name)), None)
-            said = "" if why is None else f" ({why})"
+    for one in holds.get_all(tx):
+        is_meant = (one.kind, one.name) in {(HeldKind.TENANT, tenant), (HeldKind.MODEL, model)}
+        if is_meant and one.state is RegionState.DRAINING:
+            said = "" if one.reason is None else f" ({one.reason})"
             return InvalidRequest(
-                f"{kind.value} {name!r} is draining{said}: what was accepted is finished, and no new job is taken",
-                param=kind.value,
-                code=f"{kind.value}_draining",
+                f"{one.kind.value} {one.name!r} is draining{said}: what was accepted is finished, and no new job is "
+                "taken",
+                param=one.kind.value,
+                code=f"{one.kind.value}_draining",
             )
     return None

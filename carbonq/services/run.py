@@ -59,7 +59,6 @@ class _Taken:
     claim: Claim
     items: Sequence[Item]
     infos: Mapping[str, JobInfo]
-    held: frozenset[str]
 
 
 def run_chunk(site: Site, chunk_id: str, stop: threading.Event) -> Result:
@@ -80,7 +79,7 @@ def run_chunk(site: Site, chunk_id: str, stop: threading.Event) -> Result:
         engine=site.engine_of(model.name),
         job_ids=sorted(taken.infos),
         cancelled=cancelled,
-        held=taken.held,
+        held=frozenset(info.job_id for info in taken.infos.values() if info.is_held),
         stop=stop,
     )
     with attempt:
@@ -115,7 +114,6 @@ def _take(site: Site, chunk_id: str) -> _Taken | None:
         items = item_rows.of_chunk(tx, chunk_id)
         job_ids = sorted({item.job_id for item in items})
         infos = results.job_infos(tx, job_ids)
-        held = leases.held_jobs(tx, job_ids)
         jobs.mark_running(tx, job_ids, now)
         data = {"chunk_id": chunk_id, "region": claim.region, "attempt": claim.attempt, "items": len(items)}
         events.append_many(
@@ -125,7 +123,7 @@ def _take(site: Site, chunk_id: str) -> _Taken | None:
                 for job_id in job_ids
             ],
         )
-    return _Taken(claim, items, infos, held)
+    return _Taken(claim, items, infos)
 
 
 class _GiveUp(Exception):

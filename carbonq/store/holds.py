@@ -65,9 +65,14 @@ def may_run() -> ColumnElement[bool]:
     )
 
 
+def is_tenant_paused() -> ColumnElement[bool]:
+    """Say of a job that its tenant is paused."""
+    return jobs.c.tenant.in_(paused(HeldKind.TENANT))
+
+
 def job_may_run() -> ColumnElement[bool]:
     """Say of a job that neither its model nor its tenant is paused."""
-    return jobs.c.model.not_in(paused(HeldKind.MODEL)) & jobs.c.tenant.not_in(paused(HeldKind.TENANT))
+    return jobs.c.model.not_in(paused(HeldKind.MODEL)) & ~is_tenant_paused()
 
 
 def set_aside(tx: Tx) -> list[str]:

@@ -21,7 +21,6 @@ from carbonq.model import (
     Chunk,
     ChunkState,
     Claim,
-    HeldKind,
     Item,
     ItemState,
     NewChunk,
@@ -66,10 +65,11 @@ def claim(tx: Tx, chunk_id: str, *, worker_id: str, region: str, lease_s: float,
     """
     # Locked by its key first: the dispatcher publishes before it commits, and on PostgreSQL an UPDATE that looks at
     # dispatched_at would not wait for that commit.
-    found = tx.execute(select(chunks).where(chunks.c.chunk_id == chunk_id).with_for_update()).mappings().one_or_none()
+    statement = select(chunks, holds.may_run().label("may_run")).where(chunks.c.chunk_id == chunk_id)
+    found = tx.execute(statement.with_for_update(of=chunks)).mappings().one_or_none()
     if found is None or found["state"] not in _OPEN or found["dispatched_at"] is None or found["region"] != region:
         return None
-    if regions.state_of(tx, region) is not RegionState.ACTIVE or not _may_run(tx, chunk_id):
+    if regions.state_of(tx, region) is not RegionState.ACTIVE or not found["may_run"]:
         tx.execute(update(chunks).where(chunks.c.chunk_id == chunk_id).values(**_UNPLACED))
         return None
     machine = machine_now(tx)
@@ -115,12 +115,6 @@ def claim(tx: Tx, chunk_id: str, *, worker_id: str, region: str, lease_s: float,
     )
 
 
-def _may_run(tx: Tx, chunk_id: str) -> bool:
-    return (
-        tx.execute(select(chunks.c.chunk_id).where(chunks.c.chunk_id == chunk_id, holds.may_run())).first() is not None
-    )
-
-
 def fence(tx: Tx, chunk_id: str, token: int, *, lease_s: float) -> datetime:
     """Lock the chunk for this transaction and renew its lease; the first statement of every commit of a worker.
 
@@ -156,21 +150,15 @@ def renew(
     lease_until = fence(tx, chunk_id, token, lease_s=lease_s)
     report(tx, chunk_id, token, pending)
     region, may_run = tx.execute(select(chunks.c.region, holds.may_run()).where(chunks.c.chunk_id == chunk_id)).one()
-    cancelled = tx.execute(
-        select(jobs.c.job_id).where(jobs.c.job_id.in_(job_ids), jobs.c.is_cancel_requested.is_(True))
-    ).scalars()
+    said = tx.execute(
+        select(jobs.c.job_id, jobs.c.is_cancel_requested, holds.is_tenant_paused()).where(jobs.c.job_id.in_(job_ids))
+    ).all()
     return Renewal(
         lease_until=lease_until,
         is_paused=not may_run or regions.state_of(tx, region) is RegionState.PAUSED,
-        cancelled_jobs=frozenset(cancelled),
-        held_jobs=held_jobs(tx, job_ids),
+        cancelled_jobs=frozenset(job_id for job_id, is_cancelled, _ in said if is_cancelled),
+        held_jobs=frozenset(job_id for job_id, _, is_held in said if is_held),
     )
-
-
-def held_jobs(tx: Tx, job_ids: Sequence[str]) -> frozenset[str]:
-    """Return those of some jobs whose items must not run now: their tenant is paused."""
-    is_held = jobs.c.tenant.in_(holds.paused(HeldKind.TENANT))
-    return frozenset(tx.execute(select(jobs.c.job_id).where(jobs.c.job_id.in_(job_ids), is_held)).scalars())
 
 
 def report(tx: Tx, chunk_id: str, token: int, pending: Mapping[str, Any] | None) -> None:

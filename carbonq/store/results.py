@@ -8,6 +8,7 @@ from typing import Literal
 
 from sqlalchemy import delete, insert, select
 
+from carbonq.store import holds
 from carbonq.store.database import Tx
 from carbonq.store.dialect import is_any_of
 from carbonq.store.tables import jobs, segments
@@ -29,7 +30,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class JobInfo:
-    """What a run needs of an item's job."""
+    """What a run needs of an item's job; ``is_held``: its tenant is paused."""
 
     job_id: str
     tenant: str
@@ -39,9 +40,9 @@ class JobInfo:
     requested_model: str
     input_blob: str
     is_cancel_requested: bool
+    is_held: bool = False
 
 
-_INFO = tuple(jobs.c[name] for name in JobInfo.__dataclass_fields__)
 _SEGMENT = tuple(segments.c[name] for name in Segment.__dataclass_fields__)
 
 
@@ -52,7 +53,8 @@ def segment_folder(job_id: str) -> str:
 
 def job_infos(tx: Tx, job_ids: Sequence[str]) -> dict[str, JobInfo]:
     """Return what a run needs of these jobs, by id."""
-    rows = tx.execute(select(*_INFO).where(is_any_of(tx, jobs.c.job_id, job_ids)))
+    columns = [jobs.c[name] for name in JobInfo.__dataclass_fields__ if name != "is_held"]
+    rows = tx.execute(select(*columns, holds.is_tenant_paused()).where(is_any_of(tx, jobs.c.job_id, job_ids)))
     return {row.job_id: JobInfo(*row) for row in rows}
 
 

@@ -375,9 +375,6 @@ def test_the_processes_of_a_server_on_this_host_are_those_of_its_file(make: Make
     assert list(make().pids()) == []
 
 
-NOW = datetime(2026, 1, 1, tzinfo=UTC)
-
-
 @pytest.mark.parametrize(
     ("headers", "seconds"),
     [
@@ -387,11 +384,18 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
         ({"retry-after": "soon"}, None),
         ({"retry-after": "nan"}, None),
         ({"retry-after-ms": "250", "retry-after": "9"}, 0.25),
-        ({"retry-after": format_datetime(NOW + timedelta(seconds=40), usegmt=True)}, 40.0),
+        ({"retry-after": "0.5"}, 0.5),
+        ({"retry-after": "Thu, 01 Jan 2026 00:00:00 GMT"}, 0.0),  # over by now
     ],
 )
 def test_what_a_server_asks_to_wait(headers: dict[str, str], seconds: float | None) -> None:
-    assert retry_after_s(headers, NOW) == seconds
+    assert retry_after_s(headers) == seconds
+
+
+def test_a_date_says_how_long_to_wait() -> None:
+    at = datetime.now(UTC) + timedelta(hours=1)
+    found = retry_after_s({"retry-after": format_datetime(at, usegmt=True)})
+    assert found is not None and 3500 < found <= 3600
 
 
 # --- a real server --------------------------------------------------------------------------------------------------

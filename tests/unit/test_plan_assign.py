@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from carbonq.plan.capacity import Capacity
 from carbonq.plan.demand import Assignment, Demand, Kind, Terms
 from carbonq.plan.outlook import Outlook
 from carbonq.plan.planner import assign
-from carbonq.plan.solver.incremental import add, place_one
+from carbonq.plan.solver.incremental import add
 from carbonq.units import UJ_PER_KWH, WINDOW_S, window_index
 from tests.unit.yardsticks import Case, Optimum, linear_programme, most_in_time
 
@@ -287,17 +287,15 @@ def test_a_job_finds_room_through_a_chain_of_moves() -> None:
     # Each placed chunk may wait one window longer; the last window is free.
     old = replace(one_kind(5, windows), release_s=np.arange(5) * 300.0, due_s=np.arange(2, 7) * 300.0)
     old = replace(old, current=np.stack((np.zeros(5, dtype=np.int64), np.arange(5)), axis=1))
-    made = place_one(one_kind(1, 1), old, view, capacity(slots), now=NOW)
+    made = add(one_kind(1, 1), old, view, capacity(slots), now=NOW)
     assert made.is_enough and made.made.window[0] == 0
     assert made.moved.tolist() == [0, 1, 2, 3, 4] and made.window.tolist() == [1, 2, 3, 4, 5]
     slots[0, 5] = 0
-    made = place_one(one_kind(1, 1), old, view, capacity(slots), now=NOW)
+    made = add(one_kind(1, 1), old, view, capacity(slots), now=NOW)
     assert not made.is_enough and not len(made.moved)
 
 
-def test_one_job_beside_a_hundred_thousand_chunks_takes_milliseconds() -> None:
-    import time
-
+def test_one_job_beside_a_hundred_thousand_chunks_moves_none_of_them() -> None:
     n, regions, windows = 100_000, 10, 576
     rng = np.random.default_rng(1)
     cells = rng.choice(regions * windows * 30, n, replace=False) // 30
@@ -306,10 +304,5 @@ def test_one_job_beside_a_hundred_thousand_chunks_takes_milliseconds() -> None:
     new = replace(old.take(np.arange(1)), current=np.full((1, 2), -1))
     view = outlook(np.round(rng.uniform(50, 600, (regions, windows)), 1))
     room = capacity(np.full((regions, windows), 30))
-    took: list[float] = []
-    for _ in range(5):
-        started = time.process_time()
-        made = place_one(new, old, view, room, now=NOW + timedelta(0))
-        took.append(time.process_time() - started)
-    assert made.is_enough
-    assert min(took) < 0.05  # about 3 ms; the margin is for a busy machine
+    made = add(new, old, view, room, now=NOW)
+    assert made.is_enough and not len(made.moved)

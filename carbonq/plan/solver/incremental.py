@@ -51,20 +51,6 @@ class Addition:
         return not self.made.late and not self.made.unplaced
 
 
-def place_one(
-    new: Demand,
-    placed: Demand,
-    outlook: Outlook,
-    capacity: Capacity,
-    *,
-    now: datetime,
-    terms: Terms | None = None,
-    prices: FloatArray | None = None,
-) -> Addition:
-    """Place the chunks of one new job: as ``add``, a name for what is asked most."""
-    return add(new, placed, outlook, capacity, now=now, terms=terms, prices=prices)
-
-
 def add(
     new: Demand,
     placed: Demand,
