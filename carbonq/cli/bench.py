@@ -144,6 +144,46 @@ def realtime(
     _in_scratch(lambda folder: bench(folder, calls=calls, is_loaded=loaded, report=say))
 
 
+@app.command("api")
+def api(  # noqa: PLR0917 (options, all named)
+    part: Annotated[list[str] | None, typer.Option(help="Measure this part only; give it again for more.")] = None,
+    seconds: Annotated[float, typer.Option(min=0.1, help="How long each load lasts.")] = 5.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Pairs of runs; the median pair is reported.")] = 3,
+    connections: Annotated[int, typer.Option(min=1, max=1_000, help="Clients that submit at once.")] = 64,
+    pollers: Annotated[int, typer.Option(min=1, max=1_000, help="Clients that look at one batch.")] = 200,
+    items: Annotated[
+        int, typer.Option(min=1, max=1_000_000, help="Lines of the large batch and of its results.")
+    ] = 50_000,
+    database_url: DatabaseUrl = None,
+    broker_url: BrokerUrl = None,
+    as_json: AsJson = True,
+) -> None:
+    """Jobs accepted, batches stored, polls and downloads of one API process, beside the plainest server of the kind.
+
+    Example: carbonq bench api --part jobs --database-url postgresql://127.0.0.1/postgres --json
+    """
+    from carbonq.bench.api import PARTS, bench
+    from carbonq.bench.backend import Backend
+    from carbonq.errors import InvalidRequest
+
+    unknown = sorted(set(part or ()) - set(PARTS))
+    if unknown:
+        raise InvalidRequest(f"there is no part {unknown[0]!r}; parts are {', '.join(PARTS)}", param="part")
+    _in_scratch(
+        lambda folder: bench(
+            folder,
+            Backend(database_url, broker_url),
+            parts=part or PARTS,
+            seconds=seconds,
+            rounds=rounds,
+            connections=connections,
+            pollers=pollers,
+            items=items,
+            report=say,
+        )
+    )
+
+
 @app.command("queue")
 def queue(
     chunks: Annotated[int, typer.Option(min=1, max=10_000, help="Chunks that become due at once.")] = 1_000,
