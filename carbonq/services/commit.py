@@ -115,7 +115,7 @@ class Committer:
             except StoreUnavailable as error:
                 logger.warning("checkpoint of %s not committed: %s", made.chunk_id, error)
                 if attempt.is_overdue:
-                    attempt.site.spool.put(checkpoint.to_record(_returning(made)))
+                    _spool(attempt.site, made)
                     attempt.booked(made.batch_ids)
                     raise Spooled from error
                 self._pause.wait(RETRY_S)
@@ -135,6 +135,11 @@ def _apply(site: Site, made: Checkpoint, pending: Mapping[str, Any] | None) -> b
             if not ledger_rows.is_any_stored(tx, made.first_entries):
                 raise
         return made.final is not None
+
+
+def _spool(site: Site, made: Checkpoint) -> None:
+    site.spool.put(checkpoint.to_record(_returning(made)))
+    logger.warning("checkpoint of %s spooled: it is brought through its fence when the database answers", made.chunk_id)
 
 
 def _returning(made: Checkpoint) -> Checkpoint:

@@ -36,7 +36,7 @@ POINTS = {
     # Fenced, items ended, segments stored; the entries, the report and the end of the lease are still to come.
     "commit-middle": Point("carbonq.store.results", "insert_segments", True, REGIONS),
     "commit-done": Point("carbonq.services.commit", "_apply", True, REGIONS),
-    "spooled": Point("carbonq.spool", "Spool.put", True, REGIONS),
+    "spooled": Point("carbonq.services.commit", "_spool", True, REGIONS),
     # The dispatcher publishes before it commits.
     "ticket-out": Point("carbonq.tickets", "Tickets.flexible", True, ("control",)),
     "reaping": Point("carbonq.services.reap", "_book", True, ("control",)),
