@@ -4,6 +4,7 @@
     ├── InvalidRequest      fix the request (names the field or the line)
     │   └── Infeasible      no placement can meet the deadline; carries the best that can be done
     ├── NotAuthenticated    send a key
+    ├── Forbidden           send a key that may do this
     ├── NotFound            ask for something else
     ├── Conflict            the thing is not in a state that allows this
     ├── QuotaExceeded       come back later or ask for less
@@ -20,6 +21,8 @@
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 
 class CarbonqError(Exception):
@@ -63,6 +66,16 @@ class NotAuthenticated(CarbonqError):
     code = "invalid_api_key"
 
 
+class Forbidden(CarbonqError):
+    """The API key is good and may not do this; ``scopes`` are those of which one would do."""
+
+    code = "insufficient_scope"
+
+    def __init__(self, message: str, *, scopes: Sequence[str]) -> None:
+        super().__init__(message)
+        self.scopes = tuple(scopes)
+
+
 class NotFound(CarbonqError):
     """There is nothing of that name here, or it belongs to another tenant."""
 
@@ -80,8 +93,8 @@ class QuotaExceeded(CarbonqError):
 
     code = "quota_exceeded"
 
-    def __init__(self, message: str, *, retry_after_s: float | None = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, *, retry_after_s: float | None = None, code: str | None = None) -> None:
+        super().__init__(message, code=code)
         self.retry_after_s = retry_after_s
 
 

@@ -86,6 +86,42 @@ class HeldKind(StrEnum):
     MODEL = "model"
 
 
+class Scope(StrEnum):
+    """What an API key may be allowed to do."""
+
+    SUBMIT = "submit"  # store, cancel and run: jobs, batches, files, realtime calls
+    READ = "read"  # jobs, batches, results, the plan, regions, forecasts
+    EXPORT = "export"  # the ledger
+    ADMIN = "admin"  # the log of admin actions, webhooks
+
+
+@dataclass(frozen=True, slots=True)
+class Quota:
+    """What a tenant may hold and use; None is no limit. Tokens count by grid day, rates by machine minute."""
+
+    open_jobs: int | None = None
+    items_waiting: int | None = None
+    bytes_waiting: int | None = None
+    tokens_per_day: int | None = None
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """What a tenant has open: jobs, items that have not ended, bytes of their inputs."""
+
+    open_jobs: int = 0
+    items: int = 0
+    input_bytes: int = 0
+
+    def plus(self, other: Usage) -> Usage:
+        """Return the sum."""
+        return Usage(
+            self.open_jobs + other.open_jobs, self.items + other.items, self.input_bytes + other.input_bytes
+        )
+
+
 class AttemptOutcome(StrEnum):
     """How an attempt ended."""
 

@@ -1,20 +1,27 @@
-"""Who is calling: Bearer keys, verified from memory; the database is asked only for a key not seen before."""
+"""Who is calling and what it may do: Bearer keys, verified from memory; the database is asked for a new key only."""
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import logging
 import threading
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from math import inf
+from typing import Annotated, Any
 
 import anyio.to_thread
-from fastapi import Request
+from fastapi import Depends, Request
 
-from carbonq.errors import ConfigError, NotAuthenticated
+from carbonq.errors import ConfigError, Forbidden, NotAuthenticated
+from carbonq.model import Scope
 from carbonq.store import keys
 from carbonq.store.database import Database
+from carbonq.store.dialect import machine_now
+from carbonq.store.keys import Key
 
 logger = logging.getLogger(__name__)
 
@@ -24,63 +31,128 @@ _UNKNOWN_S = 2.0
 #: How many unknown keys are remembered at most.
 _UNKNOWN_MAX = 1024
 
+#: By so many hex digits of its hash a key is looked up; the rest is compared in constant time.
+_LOOKED_UP = 16
+
+#: What the dependencies that ``needs`` made ask for.
+_SCOPES_OF: dict[Callable[..., Any], tuple[Scope, ...]] = {}
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """The tenant behind a request, and the key it came with (None: the key of the settings, which has no row)."""
+    """The tenant behind a request, the key it came with (None: that of the settings, which has no row), its scopes.
+
+    ``defaults``: the key's own fields of ``carbon``. The rates are the key's own; None: those of the settings.
+    """
 
     tenant: str
     api_key_id: str | None
+    scopes: frozenset[Scope] = keys.USUAL_SCOPES
+    defaults: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    requests_per_minute: int | None = None
+    tokens_per_minute: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A secret's hash, whose it is, and until when it is good by this host's monotonic clock."""
+
+    sha: str
+    caller: Caller
+    until: float = inf
 
 
 class KeyRing:
     """All valid keys in memory, by hash. ``refresh`` rereads them, so a revocation counts within one refresh.
 
-    While the database is away the keys known so far stay good: realtime calls must not depend on it.
+    While the database is away the keys known so far stay good until they expire: realtime calls must not depend on it.
     """
 
-    def __init__(self, db: Database, *, settings_key: str | None, settings_tenant: str) -> None:
+    def __init__(
+        self,
+        db: Database,
+        *,
+        settings_key: str | None,
+        settings_tenant: str,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Hold the key of the settings at once; the stored ones come with the first ``refresh``."""
         self._db = db
-        self._fixed: dict[str, Caller] = {}
+        self._monotonic = monotonic
+        self._fixed: dict[str, _Known] = {}
         if settings_key is not None:
-            self._fixed[keys.hash_key(settings_key)] = Caller(settings_tenant, None)
-        self._stored: Mapping[str, Caller] = {}
+            sha = keys.hash_key(settings_key)
+            self._fixed[sha[:_LOOKED_UP]] = _Known(sha, Caller(settings_tenant, None))
+        self._stored: Mapping[str, _Known] = {}
         self._unknown: dict[str, float] = {}
+        self._used: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def refresh(self) -> None:
         """Reread all valid keys. Raises StoreUnavailable."""
         with self._db.read() as tx:
-            stored = {sha: Caller(key.tenant, key.key_id) for sha, key in keys.all_valid(tx).items()}
+            found = keys.all_valid(tx)
+            now = machine_now(tx)
+        stored = {sha[:_LOOKED_UP]: self._known(sha, key, now) for sha, key in found.items()}
         with self._lock:
             self._stored = stored
 
     def known(self, sha: str) -> Caller | None:
         """Return the caller of a key's hash from memory alone."""
         # A stored row of the same key wins over the settings: it has an id for the ledger.
-        return self._stored.get(sha) or self._fixed.get(sha)
+        for among in (self._stored, self._fixed):
+            one = among.get(sha[:_LOOKED_UP])
+            if one is not None and hmac.compare_digest(one.sha, sha) and self._monotonic() < one.until:
+                return one.caller
+        return None
 
     def find(self, sha: str) -> Caller | None:
         """Return the caller of a key's hash, asking the database for one not seen before. Raises StoreUnavailable."""
         with self._lock:
-            if time.monotonic() < self._unknown.get(sha, 0.0):
+            if self._monotonic() < self._unknown.get(sha, 0.0):
                 return None
         with self._db.read() as tx:
             key = keys.find_by_hash(tx, sha)
+            now = machine_now(tx)
         with self._lock:
             if key is None:
                 if len(self._unknown) >= _UNKNOWN_MAX:
                     self._unknown.clear()
-                self._unknown[sha] = time.monotonic() + _UNKNOWN_S
+                self._unknown[sha] = self._monotonic() + _UNKNOWN_S
                 return None
-            caller = Caller(key.tenant, key.key_id)
-            self._stored = {**self._stored, sha: caller}
-            return caller
+            found = self._known(sha, key, now)
+            self._stored = {**self._stored, sha[:_LOOKED_UP]: found}
+            return found.caller
+
+    def note_use(self, caller: Caller) -> None:
+        """Remember that a key was used now; ``write_uses`` stores it."""
+        if caller.api_key_id is not None:
+            self._used[caller.api_key_id] = self._monotonic()
+
+    def write_uses(self) -> None:
+        """Store when keys were used last, all in one transaction. Raises StoreUnavailable; what is not stored stays."""
+        used, self._used = self._used, {}
+        if not used:
+            return
+        try:
+            with self._db.write() as tx:
+                now, here = machine_now(tx), self._monotonic()
+                keys.mark_used(tx, {key_id: now - timedelta(seconds=here - at) for key_id, at in used.items()})
+        except BaseException:
+            self._used = used | self._used
+            raise
+
+    def _known(self, sha: str, key: Key, now: datetime) -> _Known:
+        caller = Caller(
+            key.tenant, key.key_id, key.scopes, key.defaults, key.requests_per_minute, key.tokens_per_minute
+        )
+        # By the monotonic clock: neither a host's wrong clock nor a database that is away prolongs a key.
+        left_s = inf if key.good_until is None else (key.good_until - now).total_seconds()
+        return _Known(sha, caller, self._monotonic() + left_s)
 
 
 async def caller_of(request: Request) -> Caller:
-    """Return who sends a request (a FastAPI dependency of every /v1 route). Raises NotAuthenticated."""
+    """Return who sends a request (a FastAPI dependency of every /v1 route). Raises NotAuthenticated, QuotaExceeded."""
     scheme, _, plaintext = request.headers.get("authorization", "").partition(" ")
     plaintext = plaintext.strip()
     if scheme.lower() != "bearer" or not plaintext:
@@ -93,7 +165,37 @@ async def caller_of(request: Request) -> Caller:
     caller = ring.known(sha) or await anyio.to_thread.run_sync(ring.find, sha)
     if caller is None:
         raise NotAuthenticated("this API key is wrong, expired or revoked")
+    ring.note_use(caller)
     return caller
+
+
+def needs(*scopes: Scope) -> Any:
+    """Return the dependency that lets only keys with one of these scopes pass; every /v1 route carries one.
+
+    Put it on a route or a router: ``dependencies=[needs(Scope.READ)]``.
+    """
+
+    async def check(caller: Annotated[Caller, Depends(caller_of)]) -> None:
+        check_scopes(caller, scopes)
+
+    _SCOPES_OF[check] = scopes
+    return Depends(check)
+
+
+def scopes_of(check: Callable[..., Any] | None) -> tuple[Scope, ...] | None:
+    """Return the scopes that a dependency asks for; None for any other dependency."""
+    return None if check is None else _SCOPES_OF.get(check)
+
+
+def check_scopes(caller: Caller, scopes: Sequence[Scope]) -> None:
+    """Raise Forbidden unless the caller's key has one of these scopes."""
+    if caller.scopes.isdisjoint(scopes):
+        wanted = f"the scope {scopes[0]}" if len(scopes) == 1 else f"one of the scopes {', '.join(scopes)}"
+        raise Forbidden(
+            f"this needs {wanted}, and the API key has {', '.join(sorted(caller.scopes)) or 'none'}; an operator gives "
+            f"it with `carbonq keys set {caller.api_key_id or 'KEY_ID'} --scope ...`",
+            scopes=scopes,
+        )
 
 
 def is_loopback(host: str) -> bool:

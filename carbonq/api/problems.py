@@ -23,6 +23,7 @@ from starlette.routing import Match
 from carbonq.errors import (
     CarbonqError,
     Conflict,
+    Forbidden,
     Infeasible,
     InvalidRequest,
     NotAuthenticated,
@@ -44,6 +45,7 @@ _STATUS_OF_CODE = {
 _STATUS_OF_CLASS: Mapping[type[CarbonqError], int] = {
     InvalidRequest: 400,
     NotAuthenticated: 401,
+    Forbidden: 403,
     NotFound: 404,
     Conflict: 409,
     QuotaExceeded: 429,
@@ -51,7 +53,7 @@ _STATUS_OF_CLASS: Mapping[type[CarbonqError], int] = {
 }
 
 #: The ``error.type`` that OpenAI's API uses for a status; any other 4xx is an invalid_request_error.
-_TYPE_OF_STATUS = {401: "authentication_error", 404: "not_found_error", 429: "rate_limit_error"}
+_TYPE_OF_STATUS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
 
 #: What a caller is told to wait where nothing says how long, in seconds.
 _RETRY_AFTER_S = "5"
@@ -105,6 +107,11 @@ def answer(error: CarbonqError, instance: str | None = None) -> Response:
         extra["best"] = error.best
     if isinstance(error, NotAuthenticated):
         headers["WWW-Authenticate"] = "Bearer"
+    if isinstance(error, Forbidden):
+        extra["scopes"] = list(error.scopes)
+        headers["WWW-Authenticate"] = f'Bearer error="insufficient_scope", scope="{" ".join(error.scopes)}"'
+    if isinstance(error, QuotaExceeded) and error.retry_after_s is None:
+        headers["X-Should-Retry"] = "false"  # it will never fit
     if isinstance(error, Conflict):
         headers["X-Should-Retry"] = "false"  # the SDK repeats every 409 otherwise
     if isinstance(error, QuotaExceeded | Unavailable) and error.retry_after_s is not None:

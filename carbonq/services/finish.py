@@ -18,7 +18,7 @@ from carbonq.clock import Clock
 from carbonq.errors import NotFound, StoreUnavailable
 from carbonq.model import ItemState, Job, JobState
 from carbonq.retry import ATTEMPTS_EXHAUSTED
-from carbonq.services import blob_place
+from carbonq.services import blob_place, quota
 from carbonq.store import events, items, jobs, results
 from carbonq.store.database import Database
 from carbonq.store.events import NewEvent
@@ -70,6 +70,7 @@ def _finish(db: Database, blobs: BlobStore, job: Job, now: datetime) -> bool:
     with db.write() as tx:
         if not jobs.finish(tx, job.job_id, state, output_blob=output_blob, error_blob=error_blob, error=error, at=now):
             return False
+        quota.give_back(tx, job)
         events.append_many(tx, [_event(job, state, now)])
     return True
 

@@ -51,8 +51,15 @@ END $$;
 GRANT SELECT ON alembic_version, schema_floor, clocks
   TO carbonq_api, carbonq_control, carbonq_worker, carbonq_auditor;
 
--- Keys: only the API looks at them; only the owner makes or revokes them.
-GRANT SELECT ON api_keys TO carbonq_api;
+-- Keys: only the API looks at them, and notes when one was used; only the owner makes, changes or revokes them.
+GRANT SELECT, UPDATE (last_used_at) ON api_keys TO carbonq_api;
+-- Quotas: only the owner sets them; who stores jobs counts, and control takes off what never ran.
+GRANT SELECT ON quotas TO carbonq_api, carbonq_control;
+GRANT SELECT, INSERT, UPDATE ON quota_counts TO carbonq_api, carbonq_control;
+GRANT SELECT, INSERT, UPDATE, DELETE ON token_days TO carbonq_api, carbonq_control;
+-- What administrators did: written where it is done, read by the API and the auditor; nobody changes it.
+GRANT SELECT ON admin_log TO carbonq_api, carbonq_auditor;
+GRANT INSERT ON admin_log TO carbonq_api;
 
 -- The installation: the owner writes settings and regions, workers say that they live and how fast they are.
 GRANT SELECT ON installation TO carbonq_api, carbonq_control, carbonq_worker, carbonq_auditor;
@@ -135,7 +142,7 @@ GRANT SELECT (chunk_id, model, endpoint) ON chunks TO carbonq_auditor;
 GRANT SELECT ON placements TO carbonq_auditor;
 
 -- Keys that count up by themselves.
-GRANT USAGE ON SEQUENCE items_item_id_seq TO carbonq_api;
+GRANT USAGE ON SEQUENCE items_item_id_seq, admin_log_log_id_seq TO carbonq_api;
 GRANT USAGE ON SEQUENCE events_event_id_seq TO carbonq_api, carbonq_control, carbonq_worker;
 GRANT USAGE ON SEQUENCE segments_segment_id_seq TO carbonq_worker;
 GRANT USAGE ON SEQUENCE forecasts_forecast_id_seq TO carbonq_control;

@@ -295,6 +295,21 @@ ROWS: Mapping[str, Mapping[str, list[dict[str, Any]]]] = {
             {"kind": "tenant", "name": "acme", "state": "paused", "held_at": T0, "reason": "unpaid", "held_by": "anna"}
         ]
     },
+    "0017": {
+        "quotas": [{"tenant": "acme", "limits": {"open_jobs": 5, "items_waiting": None}, "updated_at": T0}],
+        "quota_counts": [{"tenant": "acme", "open_jobs": 1, "items": 2, "input_bytes": 100}],
+        "token_days": [{"tenant": "acme", "day": "2026-03-02", "tokens": 30}],
+        "admin_log": [
+            {
+                "recorded_at": T0,
+                "actor": "anna@host",
+                "action": "key.created",
+                "subject": "key_1",
+                "tenant": "acme",
+                "after": {"name": "old"},
+            }
+        ],
+    },
 }
 
 #: What was booked: an engine batch of five items.

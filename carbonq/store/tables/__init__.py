@@ -6,6 +6,7 @@ others are grid times. Names of states are those of ``carbonq.model``.
 
 from __future__ import annotations
 
+from carbonq.store.tables.access import admin_log, quota_counts, quotas, token_days
 from carbonq.store.tables.installation import (
     api_keys,
     clocks,
@@ -42,10 +43,11 @@ from carbonq.store.tables.seals import seal_parts, seals, unsealed
 from carbonq.store.tables.work import attempts, chunks, events, items, jobs, segments
 
 #: Tables that only ever grow; a trigger on each refuses UPDATE and DELETE.
-APPEND_ONLY = (*_LEDGER, seals, seal_parts)
+APPEND_ONLY = (*_LEDGER, seals, seal_parts, admin_log)
 
 __all__ = [
     "APPEND_ONLY",
+    "admin_log",
     "api_keys",
     "attempts",
     "baseline_slots",
@@ -67,6 +69,8 @@ __all__ = [
     "outlook_skills",
     "placements",
     "plans",
+    "quota_counts",
+    "quotas",
     "rates",
     "regions",
     "restatements",
@@ -77,6 +81,7 @@ __all__ = [
     "shadows",
     "source_states",
     "throughputs",
+    "token_days",
     "unsealed",
     "unsettled",
     "workers",

@@ -45,6 +45,14 @@ api_keys = Table(
     Column("created_at", UtcDateTime, nullable=False),
     Column("expires_at", UtcDateTime),
     Column("revoked_at", UtcDateTime),
+    Column("scopes", Json),  # NULL, from before there were scopes: all but admin; the local key's: all
+    Column("defaults", Json),  # fields of ``carbon`` where a request says nothing
+    Column("requests_per_minute", BigInteger),  # NULL: as the settings say
+    Column("tokens_per_minute", BigInteger),
+    Column("last_used_at", UtcDateTime),  # to a minute or so
+    Column("previous_hash", Text),  # of the secret before the last rotation, which is good ...
+    Column("previous_until", UtcDateTime),  # ... until then
+    Index("ix_api_keys_previous_hash", "previous_hash", unique=True),
 )
 
 regions = Table(

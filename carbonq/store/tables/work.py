@@ -65,6 +65,12 @@ jobs = Table(
     UniqueConstraint("tenant", "idempotency_key"),
     Index("ix_jobs_tenant_created_at_job_id", "tenant", "created_at", "job_id"),
     Index(
+        "ix_jobs_tenant_open",
+        "tenant",
+        sqlite_where=text("finished_at IS NULL"),
+        postgresql_where=text("finished_at IS NULL"),
+    ),
+    Index(
         "ix_jobs_open",
         "state",
         "created_at",
