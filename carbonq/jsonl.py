@@ -23,6 +23,9 @@ SHAPE = '{"custom_id": "a-1", "method": "POST", "url": "/v1/embeddings", "body":
 #: Longest custom_id, in characters.
 MAX_CUSTOM_ID_CHARS = 512
 
+#: How deep JSON may be nested: more than any request needs, and little enough for every encoder on the way.
+MAX_DEPTH = 100
+
 #: Longest CSV cell, in characters (Python's own default of 131,072 is too short for documents).
 MAX_CELL_CHARS = 64 * 1024 * 1024
 
@@ -108,7 +111,29 @@ def decode_object(data: bytes, number: int, shape: str = SHAPE) -> dict[str, Any
             line=number,
             code="invalid_json_line",
         )
+    if is_too_deep(data, value):
+        raise InvalidRequest(
+            f"line {number} is nested more than {MAX_DEPTH} levels deep", line=number, code="invalid_json_line"
+        )
     return cast("dict[str, Any]", value)
+
+
+def is_too_deep(raw: bytes, value: object) -> bool:
+    """Say whether JSON is nested more than ``MAX_DEPTH`` levels deep; ``value`` is ``raw`` decoded."""
+    if raw.count(b"[") + raw.count(b"{") <= MAX_DEPTH:
+        return False
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [inner for one in level for inner in _members(one) if isinstance(inner, dict | list)]
+        if not level:
+            return False
+    return True
+
+
+def _members(value: object) -> Iterable[object]:
+    if isinstance(value, dict):
+        return cast("dict[str, object]", value).values()
+    return cast("list[object]", value) if isinstance(value, list) else ()
 
 
 def _why_not_json(data: bytes, number: int, error: orjson.JSONDecodeError, shape: str = SHAPE) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Collection, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
@@ -12,10 +12,12 @@ from fastapi import FastAPI
 from carbonq.api import (
     forecasts,
     health,
+    items,
     jobs,
     ledger,
     ledger_history,
     models,
+    openapi,
     plan,
     problems,
     proofs,
@@ -28,10 +30,13 @@ from carbonq.api import (
 from carbonq.api.background import Background, Refresh
 from carbonq.api.context import Api
 from carbonq.api.request_id import RequestId
+from carbonq.api.waiting import Finals
+from carbonq.store import jobs as job_rows
 
 _ROUTERS = (
     forecasts.router,
     health.router,
+    items.router,
     jobs.router,
     ledger.router,
     ledger_history.router,
@@ -65,6 +70,11 @@ def refreshes(api: Api) -> list[Refresh]:
     ]
 
 
+def _final_among(api: Api, job_ids: Collection[str]) -> set[str]:
+    with api.db.read() as tx:
+        return job_rows.final_among(tx, job_ids)
+
+
 def create_app(api: Api, *, background: Sequence[Refresh] | None = None) -> FastAPI:
     """Build the application around its context; ``background`` replaces the refreshes (tests)."""
 
@@ -87,7 +97,9 @@ def create_app(api: Api, *, background: Sequence[Refresh] | None = None) -> Fast
         redirect_slashes=False,  # a redirected POST loses its body in most clients
     )
     app.state.api = api
+    app.state.finals = Finals(lambda job_ids: _final_among(api, job_ids))
     problems.install(app)
+    openapi.install(app)
     for router in _ROUTERS:
         app.include_router(router)
     app.add_middleware(RequestId)

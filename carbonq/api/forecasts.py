@@ -11,6 +11,10 @@ from fastapi import APIRouter, Query
 
 from carbonq.api import views
 from carbonq.api.context import Api, ApiDep, CallerDep
+from carbonq.api.openapi import gives, operation
+from carbonq.api.shapes.planning import Forecast as ForecastShape
+from carbonq.api.shapes.planning import IssuePage
+from carbonq.api.shapes.planning import Outlook as OutlookShape
 from carbonq.errors import InvalidRequest, NotFound
 from carbonq.model import Region, Signal
 from carbonq.services.outlook import load_outlook
@@ -27,7 +31,12 @@ MOST_ISSUES = 100
 _ID = re.compile(r"fc_(\d{1,18})")
 
 
-@router.get("/v1/forecasts")
+@router.get(
+    "/v1/forecasts",
+    **operation(
+        "get_forecast", "planning", answers={200: gives(ForecastShape)}, errors=("unknown_source", "unknown_zone")
+    ),
+)
 def get_forecast(
     api: ApiDep,
     _caller: CallerDep,
@@ -55,7 +64,10 @@ def get_forecast(
     return shown | {"sources": [_state(state, now, api.max_stale_s) for state in states]}
 
 
-@router.get("/v1/forecasts/issues")
+@router.get(
+    "/v1/forecasts/issues",
+    **operation("list_issues", "planning", answers={200: gives(IssuePage)}, errors=("unknown_zone",)),
+)
 def list_issues(
     api: ApiDep,
     _caller: CallerDep,
@@ -90,7 +102,10 @@ def list_issues(
     return views.page_view(data, has_more=len(found) > limit) | _common(known, signal, now)
 
 
-@router.get("/v1/forecasts/outlook")
+@router.get(
+    "/v1/forecasts/outlook",
+    **operation("get_outlook", "planning", answers={200: gives(OutlookShape)}, errors=("unknown_zone",)),
+)
 def get_outlook(
     api: ApiDep,
     _caller: CallerDep,

@@ -13,6 +13,8 @@ from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 
 from carbonq import telemetry
 from carbonq.api.context import Api, ApiDep
+from carbonq.api.openapi import gives, operation, sends
+from carbonq.api.shapes.health import Alive, Ready
 from carbonq.errors import CarbonqError, StoreUnavailable
 from carbonq.model import JobState
 from carbonq.store import deaf, jobs, schema, seals, sources
@@ -22,13 +24,21 @@ logger = logging.getLogger(__name__)
 router = APIRouter()
 
 
-@router.get("/healthz")
+@router.get("/healthz", **operation("healthz", "operations", answers={200: gives(Alive)}, is_open=True))
 async def healthz() -> dict[str, str]:
     """Say that the process answers."""
     return {"status": "ok"}
 
 
-@router.get("/readyz")
+@router.get(
+    "/readyz",
+    **operation(
+        "readyz",
+        "operations",
+        answers={200: gives(Ready), 503: gives(Ready, "Jobs cannot be taken.", headers=("Retry-After",))},
+        is_open=True,
+    ),
+)
 def readyz(api: ApiDep) -> JSONResponse:
     """Check database, broker and workers; 503 when jobs cannot be taken. A region without worker is only reported."""
     checks = {
@@ -39,10 +49,18 @@ def readyz(api: ApiDep) -> JSONResponse:
     regions = {name: len(snapshot.workers.get(name, ())) for name in snapshot.regions}
     is_ready = all(found == "ok" for found in checks.values())
     body: dict[str, Any] = {"status": "ready" if is_ready else "not ready", "checks": checks, "live_workers": regions}
-    return JSONResponse(body, 200 if is_ready else 503)
+    return JSONResponse(body, 200) if is_ready else JSONResponse(body, 503, {"Retry-After": "5"})
 
 
-@router.get("/metrics")
+@router.get(
+    "/metrics",
+    **operation(
+        "metrics",
+        "operations",
+        answers={200: sends("text/plain", "Prometheus' text format.", example='carbonq_jobs{state="waiting"} 3\n')},
+        is_open=True,
+    ),
+)
 def metrics(api: ApiDep) -> Response:
     """Return this process's metrics for Prometheus, with the installation's jobs and workers as they are now."""
     try:

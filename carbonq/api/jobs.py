@@ -15,11 +15,16 @@ from fastapi.responses import Response
 from carbonq import jsonl
 from carbonq.api import schemas, views
 from carbonq.api.auth import Caller
-from carbonq.api.body import read_object, stage
+from carbonq.api.body import drain, media_type_of, read_object, stage, unsupported
 from carbonq.api.context import Api, ApiDep, CallerDep
+from carbonq.api.openapi import JSON, Answer, Content, Parameter, gives, operation
+from carbonq.api.shapes.jobs import Job as JobShape
+from carbonq.api.shapes.jobs import JobChunkPage, JobPage, WholeJob
+from carbonq.api.shapes.jobs import NewJob as NewJobShape
+from carbonq.api.waiting import Finals, Preference, preference, unless_gone
 from carbonq.blobs import Staged
 from carbonq.errors import InvalidRequest
-from carbonq.model import Job, JobState, NewJob, Region
+from carbonq.model import Endpoint, Job, JobState, LatePolicy, NewJob, Region
 from carbonq.services import cancel, submit
 from carbonq.store import jobs, overview, throughputs
 
@@ -43,11 +48,62 @@ MAX_INLINE_BYTES = 16 * 1024 * 1024
 
 _SPLIT = "split it over several jobs or raise CARBONQ_MAX_INPUT_BYTES"
 
+#: A body of JSON lines.
+LINES = Content(None, '{"custom_id": "a-1", "body": {"input": "The grid is cleanest at night."}}\n')
 
-@router.post("")
+#: The fields of a job in the query, beside a body of JSON lines.
+FIELDS = (
+    Parameter("endpoint", "what the lines ask for; or `kind`", {"type": "string", "enum": list(Endpoint)}),
+    Parameter("kind", "instead of `endpoint`", {"type": "string", "enum": list(schemas.KINDS)}, "embeddings"),
+    Parameter("model", "the model", {"type": "string"}, "wordllama-256"),
+    Parameter("deadline", "a span (`6h`, `90m`, `2d`) or a time with its zone", {"type": "string"}, "6h"),
+    Parameter("region", "where it may run; repeat it", {"type": "array", "items": {"type": "string"}}, ["fr"]),
+    Parameter("max_carbon_g", "a cap of grams", {"type": "number", "exclusiveMinimum": 0}, 5.0),
+    Parameter("product_line", "for budgets and reports", {"type": "string", "maxLength": 255}, "search"),
+    Parameter("workload", "for budgets and reports", {"type": "string", "maxLength": 255}, "reindex"),
+    Parameter("late_policy", "what becomes of items that are late", {"type": "string", "enum": list(LatePolicy)}),
+)
+
+#: What may be wrong with the fields or lines of a job.
+REFUSALS = (
+    "context_length_exceeded", "deadline_in_the_past", "duplicate_custom_id", "empty_file", "infeasible",
+    "input_too_large", "invalid_json", "invalid_json_line", "invalid_value", "line_too_long",
+    "missing_required_parameter", "model_mismatch", ("model_not_found", 400), "region_not_found", "request_timeout",
+    "request_too_large", "too_many_tasks", "unsupported_encoding", "unsupported_media_type", "url_mismatch",
+)  # fmt: skip
+
+#: A job in JSON.
+EXAMPLE = {
+    "model": "wordllama-256",
+    "kind": "embeddings",
+    "deadline": "6h",
+    "items": ["The grid is cleanest at night.", {"id": "doc-2", "text": "And at noon."}],
+}
+
+_STORED = ("Location", "Preference-Applied", "Idempotency-Replayed")
+
+
+@router.post(
+    "",
+    **operation(
+        "submit_job",
+        "jobs",
+        answers={
+            202: gives(JobShape, "Stored.", headers=(*_STORED, "Retry-After")),
+            200: gives(WholeJob, "Final already: it was waited for.", headers=_STORED),
+        },
+        errors=(*REFUSALS, "disk_full", "idempotency_key_reused", "model_draining", "tenant_draining"),
+        body={JSON: Content(NewJobShape, EXAMPLE), "application/x-ndjson": LINES},
+        headers=("Idempotency-Key", "Prefer"),
+        parameters=FIELDS,
+    ),
+)
 async def submit_job(request: Request, api: ApiDep, caller: CallerDep) -> Response:
-    """Store a job: JSON lines as the body with the fields in the query, or one JSON object with ``items``."""
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    """Store a job: JSON lines as the body with the fields in the query, or one JSON object with ``items``.
+
+    With ``Prefer: wait=N`` the answer comes when the job is final, or after N seconds.
+    """
+    media_type = media_type_of(request)
     if media_type == "application/json":
         values = await read_object(request, MAX_INLINE_BYTES, way_out="stream it as JSON lines instead")
         items = values.pop("items", None)
@@ -58,15 +114,34 @@ async def submit_job(request: Request, api: ApiDep, caller: CallerDep) -> Respon
         new = _new_job(request, api, caller, schemas.job_query(request.query_params.multi_items()))
         staged = await stage(request, api.blobs, api.limits.max_input_bytes, way_out=_SPLIT)
     else:
-        raise InvalidRequest(
-            f"Content-Type {media_type} is not taken; send application/x-ndjson lines or one application/json object",
-            param="Content-Type",
-        )
+        await drain(request)
+        raise unsupported(media_type, "application/x-ndjson lines or one application/json object")
     job, is_new = await anyio.to_thread.run_sync(_store, api, staged, new)
     headers = {"Location": f"/v1/jobs/{job.job_id}"}
     if not is_new:
         headers["Idempotency-Replayed"] = "true"
+    wait_s = views.retry_after_s(job, (), api.clock)
+    if wait_s is not None:
+        headers["Retry-After"] = str(wait_s)
+    wanted = preference(request.headers.getlist("prefer"))
+    if wanted.wait_s is None:
+        if wanted.respond_async:
+            headers["Preference-Applied"] = "respond-async"
+        return _json(_view(api, job), 202, headers)
+    if await _waited(request, job.job_id, wanted, headers):
+        return await anyio.to_thread.run_sync(_whole, api, job.job_id, caller.tenant, None, headers)
+    headers.setdefault("Preference-Applied", "respond-async")
     return _json(_view(api, job), 202, headers)
+
+
+async def _waited(request: Request, job_id: str, wanted: Preference, headers: dict[str, str]) -> bool:
+    """Wait as long as is preferred, and say so in the headers; False when the job is not final (or nobody asks)."""
+    finals: Finals = request.app.state.finals
+    if wanted.wait_s is None or finals.is_full:
+        return False
+    is_final = await unless_gone(request, finals.wait(job_id, wanted.wait_s))
+    headers["Preference-Applied"] = f"wait={wanted.wait_s}"
+    return bool(is_final)
 
 
 def _view(api: Api, job: Job) -> dict[str, Any]:
@@ -143,7 +218,7 @@ def submit_limits(api: Api) -> submit.Limits:
     )
 
 
-@router.get("")
+@router.get("", **operation("list_jobs", "jobs", answers={200: gives(JobPage)}))
 def list_jobs(
     api: ApiDep,
     caller: CallerDep,
@@ -157,11 +232,41 @@ def list_jobs(
     return views.page_view([_view(api, job) for job in found[:limit]], has_more=len(found) > limit)
 
 
-@router.get("/{job_id}")
-def get_job(request: Request, job_id: str, api: ApiDep, caller: CallerDep) -> Response:
-    """Return a job with progress, placement and carbon figures; ``Retry-After`` hints when to look again."""
+@router.get(
+    "/{job_id}",
+    **operation(
+        "get_job",
+        "jobs",
+        answers={
+            200: gives(WholeJob, headers=("ETag", "Retry-After", "Preference-Applied")),
+            304: Answer("Nothing has changed since the `ETag` you have.", headers=("ETag", "Retry-After")),
+        },
+        errors=("not_found",),
+        headers=("If-None-Match", "Prefer"),
+    ),
+)
+async def get_job(request: Request, job_id: str, api: ApiDep, caller: CallerDep) -> Response:
+    """Return a job with progress, placement and carbon figures; ``Retry-After`` hints when to look again.
+
+    With ``Prefer: wait=N`` the answer comes when the job is final, or after N seconds.
+    """
+    headers: dict[str, str] = {}
+    wanted = preference(request.headers.getlist("prefer"))
+    if wanted.wait_s is not None and not (await anyio.to_thread.run_sync(_find, api, job_id, caller.tenant)).is_final:
+        await _waited(request, job_id, wanted, headers)
+    known = request.headers.get("if-none-match")
+    return await anyio.to_thread.run_sync(_whole, api, job_id, caller.tenant, known, headers)
+
+
+def _find(api: Api, job_id: str, tenant: str) -> Job:
     with api.db.read() as tx:
-        job = jobs.get(tx, job_id, caller.tenant)
+        return jobs.get(tx, job_id, tenant)
+
+
+def _whole(api: Api, job_id: str, tenant: str, known: str | None, headers: dict[str, str]) -> Response:
+    """Answer with a job and what takes more queries; 304 where ``known`` (If-None-Match) is what it is still."""
+    with api.db.read() as tx:
+        job = jobs.get(tx, job_id, tenant)
         held = api.chunks.of(tx, job)
         sums = api.sums.of(tx, job)
     view = _view(api, job)
@@ -171,28 +276,46 @@ def get_job(request: Request, job_id: str, api: ApiDep, caller: CallerDep) -> Re
         "carbon": views.carbon_view(sums),
     }
     content = orjson.dumps(view)
-    headers = {"ETag": f'"{hashlib.sha256(content).hexdigest()[:32]}"'}
+    headers["ETag"] = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
     wait_s = views.retry_after_s(job, held, api.clock)
     if wait_s is not None:
         headers["Retry-After"] = str(wait_s)
-    if request.headers.get("if-none-match") == headers["ETag"]:
+    if is_known(headers["ETag"], known):
         return Response(status_code=304, headers=headers)
     return Response(content, media_type="application/json", headers=headers)
 
 
-@router.post("/{job_id}/cancel")
+def is_known(etag: str, if_none_match: str | None) -> bool:
+    """Say whether a client has what an ``ETag`` names (RFC 9110: a list of tags, weak ones count; ``*`` is any)."""
+    tags = {tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")}
+    return etag in tags or "*" in tags
+
+
+@router.post(
+    "/{job_id}/cancel",
+    **operation("cancel_job", "jobs", answers={200: gives(JobShape)}, errors=("not_found",)),
+)
 def cancel_job(job_id: str, api: ApiDep, caller: CallerDep) -> dict[str, Any]:
     """Cancel what has not run; what runs stops at its next engine batch. A final job comes back unchanged."""
     return _view(api, cancel.cancel(api.db, job_id, caller.tenant, api.clock))
 
 
-@router.get("/{job_id}/chunks")
-def list_chunks(job_id: str, api: ApiDep, caller: CallerDep) -> dict[str, Any]:
+@router.get(
+    "/{job_id}/chunks",
+    **operation("list_chunks", "jobs", answers={200: gives(JobChunkPage)}, errors=("not_found",)),
+)
+def list_chunks(
+    job_id: str,
+    api: ApiDep,
+    caller: CallerDep,
+    after: str | None = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 1000,
+) -> dict[str, Any]:
     """Return where each part of a job runs, and why there."""
     with api.db.read() as tx:
         jobs.get(tx, job_id, caller.tenant)
         held = overview.job_chunks(tx, job_id)
-    return views.page_view([views.job_chunk_view(one) for one in held], has_more=False)
+    return views.part_of([views.job_chunk_view(one) for one in held], after=after, limit=limit)
 
 
 def _json(value: dict[str, Any], status: int, headers: dict[str, str]) -> Response:

@@ -14,6 +14,8 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 from carbonq.api import views
 from carbonq.api.auth import Caller
 from carbonq.api.context import Api, ApiDep, CallerDep
+from carbonq.api.openapi import Answer, Content, gives, operation
+from carbonq.api.shapes.ledger import CheckedEntry, EntryPage
 from carbonq.errors import InvalidRequest, NotFound
 from carbonq.model import EntryKind, RateStatus
 from carbonq.services import export as streaming
@@ -68,7 +70,19 @@ class Page(Filter):
     limit: int = Field(100, ge=1, le=1000)
 
 
-@router.get("/v1/ledger.csv")
+#: The ledger as a file, in the formats that can be asked for.
+_FILE = Answer(
+    "Your entries, streamed.",
+    {
+        "text/csv": Content(None, "entry_id,revision,...\r\neb_1.0,1,...\r\n"),
+        "application/gzip": Content(),
+        "application/vnd.apache.parquet": Content(),
+    },
+    headers=("Content-Disposition",),
+)
+
+
+@router.get("/v1/ledger.csv", **operation("download_ledger", "ledger", answers={200: _FILE}, errors=("not_found",)))
 def ledger_csv(api: ApiDep, caller: CallerDep, wanted: Annotated[Download, Query()]) -> StreamingResponse:
     """Stream the caller's entries as CSV (RFC 4180); ``python -m carbonq.verify FILE.csv`` recomputes it.
 
@@ -86,7 +100,7 @@ def ledger_csv(api: ApiDep, caller: CallerDep, wanted: Annotated[Download, Query
     )
 
 
-@router.get("/v1/ledger")
+@router.get("/v1/ledger", **operation("list_entries", "ledger", answers={200: gives(EntryPage)}, errors=("not_found",)))
 def list_entries(api: ApiDep, caller: CallerDep, wanted: Annotated[Page, Query()]) -> dict[str, Any]:
     """List the caller's current entries, each with the fields of its CSV line; empty fields are null."""
     _check_job(api, caller, wanted.job_id)
@@ -97,7 +111,10 @@ def list_entries(api: ApiDep, caller: CallerDep, wanted: Annotated[Page, Query()
     return views.page_view([_view(cells) for cells in found[: wanted.limit]], has_more=len(found) > wanted.limit)
 
 
-@router.get("/v1/ledger/{entry_id}")
+@router.get(
+    "/v1/ledger/{entry_id}",
+    **operation("get_entry", "ledger", answers={200: gives(CheckedEntry)}, errors=("not_found",)),
+)
 def get_entry(
     entry_id: str, api: ApiDep, caller: CallerDep, revision: Annotated[int | None, Query(ge=1)] = None
 ) -> dict[str, Any]:

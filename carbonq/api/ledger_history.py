@@ -7,6 +7,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from carbonq.api.context import ApiDep, CallerDep
+from carbonq.api.openapi import gives, operation
+from carbonq.api.shapes.ledger import Changes, History
 from carbonq.errors import InvalidRequest
 from carbonq.services import history
 from carbonq.units import parse_iso
@@ -14,13 +16,16 @@ from carbonq.units import parse_iso
 router = APIRouter()
 
 
-@router.get("/v1/ledger/{entry_id}/history")
+@router.get(
+    "/v1/ledger/{entry_id}/history",
+    **operation("get_history", "ledger", answers={200: gives(History)}, errors=("not_found",)),
+)
 def entry_history(entry_id: str, api: ApiDep, caller: CallerDep) -> dict[str, Any]:
     """Return all revisions of one of the caller's entries: who, when, why, and each figure before and after."""
     return history.of_entry(api.db, entry_id, tenant=caller.tenant)
 
 
-@router.get("/v1/ledger_changes")
+@router.get("/v1/ledger_changes", **operation("list_changes", "ledger", answers={200: gives(Changes)}))
 def later_changes(
     api: ApiDep, caller: CallerDep, since: Annotated[str, Query()], month: str | None = None
 ) -> dict[str, Any]:

@@ -6,7 +6,10 @@ from typing import Any
 
 from fastapi import APIRouter
 
+from carbonq.api import views
 from carbonq.api.context import Api, ApiDep, CallerDep
+from carbonq.api.openapi import gives, operation
+from carbonq.api.shapes.planning import ModelPage, ModelView
 from carbonq.errors import NotFound
 from carbonq.model import Model
 
@@ -16,13 +19,16 @@ router = APIRouter(prefix="/v1/models")
 _CREATED = 1_764_547_200
 
 
-@router.get("")
+@router.get("", **operation("list_models", "openai", answers={200: gives(ModelPage)}))
 async def list_models(api: ApiDep, _caller: CallerDep) -> dict[str, Any]:
     """List the models."""
-    return {"object": "list", "data": [_view(api, model) for model in api.models.values()]}
+    return views.page_view([_view(api, model) for model in api.models.values()], has_more=False)
 
 
-@router.get("/{name}")
+@router.get(
+    "/{name}",
+    **operation("get_model", "openai", answers={200: gives(ModelView)}, errors=(("model_not_found", 404),)),
+)
 async def get_model(name: str, api: ApiDep, _caller: CallerDep) -> dict[str, Any]:
     """Return one model."""
     model = api.models.get(name)

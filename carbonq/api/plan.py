@@ -10,6 +10,8 @@ from fastapi import APIRouter, Query
 
 from carbonq.api import jobs, views
 from carbonq.api.context import Api, ApiDep, CallerDep
+from carbonq.api.openapi import gives, operation
+from carbonq.api.shapes.planning import Plan
 from carbonq.model import Signal
 from carbonq.plan.needs import Reason
 from carbonq.services.outlook import load_outlook
@@ -20,7 +22,7 @@ from carbonq.units import WINDOW_S, iso
 router = APIRouter()
 
 
-@router.get("/v1/plan")
+@router.get("/v1/plan", **operation("get_plan", "planning", answers={200: gives(Plan)}))
 def plan(
     api: ApiDep,
     caller: CallerDep,

@@ -7,12 +7,17 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from carbonq.api.context import ApiDep, CallerDep
+from carbonq.api.openapi import gives, operation
+from carbonq.api.shapes.ledger import Proof
 from carbonq.services.proof import prove
 
 router = APIRouter()
 
 
-@router.get("/v1/ledger/{entry_id}/proof")
+@router.get(
+    "/v1/ledger/{entry_id}/proof",
+    **operation("get_proof", "ledger", answers={200: gives(Proof)}, errors=("not_found",)),
+)
 def get_proof(
     entry_id: str,
     api: ApiDep,

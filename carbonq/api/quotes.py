@@ -14,6 +14,9 @@ from carbonq.api import jobs, schemas, views
 from carbonq.api.auth import Caller
 from carbonq.api.body import read_object, stage
 from carbonq.api.context import Api, ApiDep, CallerDep
+from carbonq.api.openapi import JSON, Content, gives, operation
+from carbonq.api.shapes.planning import NewQuote
+from carbonq.api.shapes.planning import Quote as QuoteShape
 from carbonq.blobs import Staged
 from carbonq.errors import InvalidRequest
 from carbonq.model import NewJob
@@ -38,7 +41,23 @@ UNCERTAINTY = (
 )
 
 
-@router.post("")
+@router.post(
+    "",
+    **operation(
+        "make_quote",
+        "planning",
+        answers={200: gives(QuoteShape)},
+        errors=(*jobs.REFUSALS, "disk_full"),
+        body={
+            JSON: Content(
+                NewQuote,
+                {"model": "wordllama-256", "kind": "embeddings", "deadline": "6h", "items": 1000, "tokens": 900_000},
+            ),
+            "application/x-ndjson": jobs.LINES,
+        },
+        parameters=jobs.FIELDS,
+    ),
+)
 async def make_quote(request: Request, api: ApiDep, caller: CallerDep) -> dict[str, Any]:
     """Quote JSON lines with the fields in the query, or one JSON object with ``items``: a list, or a count.
 

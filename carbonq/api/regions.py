@@ -10,6 +10,8 @@ from fastapi import APIRouter
 
 from carbonq.api import views
 from carbonq.api.context import Api, ApiDep, CallerDep
+from carbonq.api.openapi import gives, operation
+from carbonq.api.shapes.planning import RegionPage
 from carbonq.model import Rate, RateKind, RateStatus, Region, Signal
 from carbonq.ratebook import RateBook
 from carbonq.store import installation, rates, sources
@@ -19,7 +21,7 @@ from carbonq.units import WINDOW, iso, plain, window_of
 router = APIRouter()
 
 
-@router.get("/v1/regions")
+@router.get("/v1/regions", **operation("list_regions", "planning", answers={200: gives(RegionPage)}))
 def list_regions(api: ApiDep, _caller: CallerDep) -> dict[str, Any]:
     """List the regions with state, health, slots and the present MOER and AER, each with its own stamps."""
     now = api.clock.now()

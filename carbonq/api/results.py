@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.download import download
+from carbonq.api.openapi import Answer, operation, sends
 from carbonq.errors import Conflict, NotFound
 from carbonq.store import jobs
 from carbonq.units import iso
@@ -16,13 +19,32 @@ router = APIRouter(prefix="/v1/jobs")
 MEDIA_TYPE = "application/x-ndjson"
 
 
-@router.get("/{job_id}/results")
+_HEADERS = ("Accept-Ranges", "Content-Disposition", "ETag", "Last-Modified")
+
+_LINE = '{"id": "batch_req_1", "custom_id": "a-1", "response": {"status_code": 200, "body": {}}, "error": null}\n'
+
+
+def _file_operation(name: str, says: str) -> dict[str, Any]:
+    return operation(
+        name,
+        "jobs",
+        answers={
+            200: sends(MEDIA_TYPE, says, headers=_HEADERS, example=_LINE),
+            206: sends(MEDIA_TYPE, "The range that was asked for.", headers=(*_HEADERS, "Content-Range")),
+            416: Answer("The range begins behind the end.", headers=("Content-Range",)),
+        },
+        errors=("job_not_final", "not_found", "results_removed"),
+        headers=("If-Range", "Range"),
+    )
+
+
+@router.get("/{job_id}/results", **_file_operation("get_results", "The output file."))
 def results(request: Request, job_id: str, api: ApiDep, caller: CallerDep) -> Response:
     """Return the output file: one OpenAI line for each item that succeeded; 409 before the job is final."""
     return _file(request, api, job_id, caller.tenant, "results")
 
 
-@router.get("/{job_id}/errors")
+@router.get("/{job_id}/errors", **_file_operation("get_errors", "The error file."))
 def errors(request: Request, job_id: str, api: ApiDep, caller: CallerDep) -> Response:
     """Return the error file: one OpenAI line for each item that did not succeed; 409 before the job is final."""
     return _file(request, api, job_id, caller.tenant, "errors")

@@ -9,9 +9,10 @@ from decimal import Decimal
 from typing import Any
 
 from carbonq.clock import Clock
+from carbonq.errors import InvalidRequest
 from carbonq.model import ChunkState, Hold, Job, JobState, Quality, RateStatus, RegionState, Signal
 from carbonq.ratebook import worst
-from carbonq.store.overview import JobChunk, PlacedChunk
+from carbonq.store.overview import JobChunk, PlacedChunk, ShownItem
 from carbonq.units import iso, plain
 
 
@@ -73,6 +74,7 @@ def job_view(job: Job) -> dict[str, Any]:
             name: f"/v1/jobs/{job.job_id}{path}"
             for name, path in (
                 ("self", ""),
+                ("items", "/items"),
                 ("chunks", "/chunks"),
                 ("results", "/results"),
                 ("errors", "/errors"),
@@ -180,6 +182,30 @@ def chunk_view(chunk: PlacedChunk) -> dict[str, Any]:
 def job_chunk_view(held: JobChunk) -> dict[str, Any]:
     """Return a chunk of a job, with the job's own items counted."""
     return {**chunk_view(held.chunk), "items": held.items, "items_ended": held.items_ended}
+
+
+def item_view(item: ShownItem) -> dict[str, Any]:
+    """Return an item and how it ended; its id among the job's items is its ``custom_id``."""
+    return {
+        "id": item.custom_id,
+        "object": "item",
+        "custom_id": item.custom_id,
+        "index": item.idx,
+        "state": item.state.value,
+        "chunk_id": item.chunk_id,
+        "est_tokens": item.est_tokens,
+        "error_code": item.error_code,
+        "finished_at": time_or_none(item.finished_at),
+    }
+
+
+def part_of(data: Sequence[Mapping[str, Any]], *, after: str | None, limit: int) -> dict[str, Any]:
+    """Return the page behind ``after`` of a list that is known as a whole. Raises InvalidRequest for an unknown one."""
+    ids = [one["id"] for one in data]
+    if after is not None and after not in ids:
+        raise InvalidRequest(f"after: there is no {after!r}; pass the last id of the page before", param="after")
+    start = 0 if after is None else ids.index(after) + 1
+    return page_view(data[start : start + limit], has_more=start + limit < len(data))
 
 
 def page_view(data: Sequence[Mapping[str, Any]], *, has_more: bool) -> dict[str, Any]:

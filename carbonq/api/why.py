@@ -9,6 +9,8 @@ from fastapi import APIRouter, Query
 from carbonq.api import views
 from carbonq.api.context import ApiDep, CallerDep
 from carbonq.api.jobs import regions_of
+from carbonq.api.openapi import gives, operation
+from carbonq.api.shapes.jobs import Why
 from carbonq.model import Signal
 from carbonq.plan.outlook import Outlook
 from carbonq.plan.why import Cell, Explained, Passed
@@ -23,7 +25,7 @@ router = APIRouter(prefix="/v1/jobs")
 MOST_IDS = 20
 
 
-@router.get("/{job_id}/why")
+@router.get("/{job_id}/why", **operation("explain_job", "jobs", answers={200: gives(Why)}, errors=("not_found",)))
 def explain_job(
     job_id: str,
     api: ApiDep,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -86,6 +86,14 @@ def get(tx: Tx, job_id: str, tenant: str | None = None) -> Job:
     if job is None:
         raise NotFound(f"there is no job {job_id!r}; `carbonq jobs list` shows yours")
     return job
+
+
+def final_among(tx: Tx, job_ids: Collection[str]) -> set[str]:
+    """Return which of some jobs are final."""
+    statement = select(jobs.c.job_id).where(
+        is_any_of(tx, jobs.c.job_id, sorted(job_ids)), jobs.c.finished_at.is_not(None)
+    )
+    return set(tx.execute(statement).scalars())
 
 
 def find_repeated(tx: Tx, tenant: str, idempotency_key: str) -> tuple[Job, str | None] | None:

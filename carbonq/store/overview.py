@@ -12,6 +12,7 @@ from decimal import Decimal
 
 from sqlalchemy import ColumnElement, case, exists, func, or_, select
 
+from carbonq.errors import InvalidRequest
 from carbonq.model import ChunkState, ItemState
 from carbonq.store.database import Tx
 from carbonq.store.dialect import is_any_of
@@ -52,6 +53,19 @@ class JobChunk:
     chunk: PlacedChunk
     items: int
     items_ended: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShownItem:
+    """An item of a job and how it ended; ``finished_at`` is grid time."""
+
+    idx: int
+    custom_id: str
+    state: ItemState
+    chunk_id: str | None
+    est_tokens: int
+    error_code: str | None
+    finished_at: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +128,30 @@ def job_chunks(tx: Tx, job_id: str) -> list[JobChunk]:
         .order_by(chunks.c.window_at.is_(None), chunks.c.window_at, chunks.c.region, chunks.c.chunk_id)
     )
     return [JobChunk(_chunk(row[:-2]), int(row.held), int(row.ended)) for row in rows]
+
+
+def items_of(
+    tx: Tx, job_id: str, *, states: Sequence[ItemState] = (), after: str | None = None, limit: int
+) -> list[ShownItem]:
+    """Return a job's items in the order of its lines, behind the one named ``after``; of some states, or all.
+
+    Raises InvalidRequest for an unknown ``after``.
+    """
+    names = [field for field in ShownItem.__dataclass_fields__]
+    statement = select(*(items.c[name] for name in names)).where(items.c.job_id == job_id)
+    if states:
+        statement = statement.where(items.c.state.in_(list(states)))
+    if after is not None:
+        place = tx.execute(
+            select(items.c.idx).where(items.c.job_id == job_id, items.c.custom_id == after)
+        ).scalar_one_or_none()
+        if place is None:
+            raise InvalidRequest(
+                f"after: the job has no item {after!r}; pass the last id of the page before", param="after"
+            )
+        statement = statement.where(items.c.idx > place)
+    rows = tx.execute(statement.order_by(items.c.idx).limit(limit)).mappings()
+    return [ShownItem(**{**row, "state": ItemState(row["state"])}) for row in rows]
 
 
 def is_chunked(tx: Tx, job_id: str) -> bool:
