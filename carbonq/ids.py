@@ -18,9 +18,9 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
 
 
-def new(prefix: str) -> str:
+def new(prefix: str, separator: str = "_") -> str:
     """Return a fresh identifier such as ``job_01jd...``: 48 bits of time, 80 bits of chance."""
-    return f"{prefix}_{_digits((time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), 'big'), 26)}"
+    return f"{prefix}{separator}{_digits((time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), 'big'), 26)}"
 
 
 def many(prefix: str, count: int) -> list[str]:

@@ -325,6 +325,7 @@ class Job:
     metadata: Mapping[str, str]
     retired_at: datetime | None = None
     treatment: Treatment = Treatment.PLANNED
+    batch_id: str | None = None
 
     @property
     def is_final(self) -> bool:
@@ -414,14 +415,30 @@ class Chunk:
 
 
 @dataclass(frozen=True, slots=True)
+class Placement:
+    """Where and when a plan put a chunk, why, and the forecast it went by (``g_per_kwh`` None: none was known)."""
+
+    region: str
+    window_at: datetime
+    reason: str
+    signal: Signal
+    g_per_kwh: Decimal | None
+    issued_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to run a chunk, until ``lease_until`` (machine time), provable by ``token``."""
+    """The right to run a chunk, until ``lease_until`` (machine time), provable by ``token``.
+
+    ``placement`` is why it runs here and now; None where it was dispatched without one.
+    """
 
     chunk: Chunk
     token: int
     attempt: int
     worker_id: str
     region: str
+    placement: Placement | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
 --   carbonq_owner    owns the tables; runs `carbonq db upgrade` and `carbonq keys`; no process that serves uses it
 --   carbonq_api      API processes: take, show and cancel jobs; read keys and the ledger
 --   carbonq_control  control workers: chunk, plan, dispatch, reap, finish, settle, seal, refresh, retire; no keys
---   carbonq_worker   region workers: claim chunks, end items, book energy; no keys, no plans, no other column of a job
+--   carbonq_worker   region workers: claim chunks, end items, book energy; no keys, no plans but where a chunk was put, no other
+--                    column of a job
 --   carbonq_auditor  reads the ledger and what its export joins; writes nothing
 --
 -- Run it in carbonq's database as its owner or a superuser: `carbonq db roles | psql URL`, or by any client that sends
@@ -73,17 +74,26 @@ GRANT INSERT, UPDATE ON throughputs TO carbonq_worker;
 
 -- Jobs: a worker counts their items and says that they run; what was asked for stays out of its reach.
 GRANT SELECT ON jobs TO carbonq_api, carbonq_control, carbonq_worker;
-GRANT INSERT ON jobs TO carbonq_api;
+GRANT INSERT ON jobs TO carbonq_api, carbonq_control;
 GRANT UPDATE (is_cancel_requested, items_succeeded, items_failed, items_expired, items_cancelled) ON jobs
   TO carbonq_api;
 GRANT UPDATE (state, is_chunked, infeasible, error, output_blob, error_blob, finished_at, retired_at, purged_at,
               items_succeeded, items_failed, items_expired, items_cancelled) ON jobs
   TO carbonq_control;
+GRANT UPDATE (progress_at) ON jobs TO carbonq_api, carbonq_control, carbonq_worker;
 GRANT UPDATE (state, started_at, items_succeeded, items_failed, items_expired, items_cancelled) ON jobs
   TO carbonq_worker;
 
+-- Files and batches: the API takes them in, control reads the inputs, makes the jobs and what comes of them.
+GRANT SELECT, INSERT, UPDATE (deleted_at) ON files TO carbonq_api;
+GRANT SELECT, INSERT, UPDATE (deleted_at), DELETE ON files TO carbonq_control;
+GRANT SELECT, INSERT, UPDATE (state, cancelling_at) ON batches TO carbonq_api;
+GRANT SELECT, UPDATE (state, model, errors, items_total, output_file_id, error_file_id, usage, in_progress_at,
+                      finalizing_at, finished_at) ON batches
+  TO carbonq_control;
+
 GRANT SELECT ON items TO carbonq_api, carbonq_control, carbonq_worker;
-GRANT INSERT ON items TO carbonq_api;
+GRANT INSERT ON items TO carbonq_api, carbonq_control;
 GRANT UPDATE (state, error_code, finished_at) ON items TO carbonq_api, carbonq_control, carbonq_worker;
 GRANT UPDATE (chunk_id), DELETE ON items TO carbonq_control;
 
@@ -108,8 +118,19 @@ GRANT SELECT ON events TO carbonq_api, carbonq_control;
 GRANT SELECT (event_id) ON events TO carbonq_worker;
 GRANT DELETE ON events TO carbonq_control;
 
+-- Webhooks: the API makes endpoints and tests them, control sends.
+GRANT SELECT, INSERT, UPDATE, DELETE ON webhooks TO carbonq_api;
+GRANT SELECT ON webhooks TO carbonq_control;
+GRANT UPDATE (state, disabled_reason, failing_since, not_before, busy_until, token, machine_updated_at) ON webhooks
+  TO carbonq_control;
+GRANT SELECT, INSERT, DELETE ON webhook_deliveries TO carbonq_api;
+GRANT SELECT, INSERT, UPDATE, DELETE ON webhook_deliveries TO carbonq_control;
+GRANT SELECT, INSERT, UPDATE ON webhook_cursor TO carbonq_control;
+
 -- Plans and what the grid said: control's own.
 GRANT SELECT ON plans, placements, shadows TO carbonq_api, carbonq_control;
+-- Answers say why their work ran where and when it did.
+GRANT SELECT (placement_id, region, window_at, reason, signal, g_per_kwh, issued_at) ON placements TO carbonq_worker;
 GRANT INSERT, DELETE ON plans, placements TO carbonq_control;
 GRANT INSERT, UPDATE, DELETE ON shadows TO carbonq_control;
 GRANT SELECT, INSERT, UPDATE, DELETE ON baseline_slots, source_states, outlook_skills TO carbonq_control;
@@ -142,8 +163,10 @@ GRANT SELECT (chunk_id, model, endpoint) ON chunks TO carbonq_auditor;
 GRANT SELECT ON placements TO carbonq_auditor;
 
 -- Keys that count up by themselves.
-GRANT USAGE ON SEQUENCE items_item_id_seq, admin_log_log_id_seq TO carbonq_api;
+GRANT USAGE ON SEQUENCE items_item_id_seq TO carbonq_api, carbonq_control;
+GRANT USAGE ON SEQUENCE admin_log_log_id_seq TO carbonq_api;
 GRANT USAGE ON SEQUENCE events_event_id_seq TO carbonq_api, carbonq_control, carbonq_worker;
+GRANT USAGE ON SEQUENCE webhook_deliveries_delivery_id_seq TO carbonq_api, carbonq_control;
 GRANT USAGE ON SEQUENCE segments_segment_id_seq TO carbonq_worker;
 GRANT USAGE ON SEQUENCE forecasts_forecast_id_seq TO carbonq_control;
 

@@ -290,6 +290,43 @@ ROWS: Mapping[str, Mapping[str, list[dict[str, Any]]]] = {
         ],
         "gaps": [{"worker_id": "worker_0", "silent_since": T0, "engine_batch_id": "eb_gap0", "booked_at": T0}],
     },
+    "0015": {
+        "files": [
+            {
+                "file_id": "file-1",
+                "tenant": "acme",
+                "purpose": "batch",
+                "filename": "requests.jsonl",
+                "bytes": 98,
+                "lines": 2,
+                "blob": "files/file-1.jsonl",
+                "carbon": {"deadline": "6h"},
+                "created_at": T0,
+                "expires_at": T0 + 720 * HOUR,
+            }
+        ],
+        "batches": [
+            {
+                "batch_id": "batch_1",
+                "tenant": "acme",
+                "state": "in_progress",
+                "endpoint": "/v1/embeddings",
+                "model": "words",
+                "input_file_id": "file-1",
+                "completion_window": "6h",
+                "metadata": {"team": "search"},
+                "terms": {},
+                "items_total": 2,
+                "created_at": T0,
+                "machine_created_at": T0,
+                "expires_at": T0 + 6 * HOUR,
+                "in_progress_at": T0,
+                "idempotency_key": "once",
+                "fingerprint": "f",
+                "retry_count": 0,
+            }
+        ],
+    },
     "0013": {
         "holds": [
             {"kind": "tenant", "name": "acme", "state": "paused", "held_at": T0, "reason": "unpaid", "held_by": "anna"}
@@ -309,6 +346,37 @@ ROWS: Mapping[str, Mapping[str, list[dict[str, Any]]]] = {
                 "after": {"name": "old"},
             }
         ],
+    },
+    "0016": {
+        "webhooks": [
+            {
+                "webhook_id": "wh_1",
+                "tenant": "acme",
+                "name": "ours",
+                "url": "https://example.com/hook",
+                "event_types": ["job.completed"],
+                "secret": "whsec_MTIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0",
+                "old_secrets": [],
+                "state": "enabled",
+                "since_event_id": 0,
+                "token": 0,
+                "machine_created_at": T0,
+                "machine_updated_at": T0,
+            }
+        ],
+        "webhook_deliveries": [
+            {
+                "webhook_id": "wh_1",
+                "message_id": "evt_1",
+                "type": "job.completed",
+                "body": "{}",
+                "state": "pending",
+                "attempts": 0,
+                "next_at": T0,
+                "recorded_at": T0,
+            }
+        ],
+        "webhook_cursor": [{"cursor_id": 1, "event_id": 1}],
     },
 }
 

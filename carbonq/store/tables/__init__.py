@@ -7,6 +7,7 @@ others are grid times. Names of states are those of ``carbonq.model``.
 from __future__ import annotations
 
 from carbonq.store.tables.access import admin_log, quota_counts, quotas, token_days
+from carbonq.store.tables.batches import batches, files
 from carbonq.store.tables.installation import (
     api_keys,
     clocks,
@@ -40,6 +41,7 @@ from carbonq.store.tables.planning import (
     source_states,
 )
 from carbonq.store.tables.seals import seal_parts, seals, unsealed
+from carbonq.store.tables.webhooks import webhook_cursor, webhook_deliveries, webhooks
 from carbonq.store.tables.work import attempts, chunks, events, items, jobs, segments
 
 #: Tables that only ever grow; a trigger on each refuses UPDATE and DELETE.
@@ -51,6 +53,7 @@ __all__ = [
     "api_keys",
     "attempts",
     "baseline_slots",
+    "batches",
     "chunks",
     "clocks",
     "corrections",
@@ -58,6 +61,7 @@ __all__ = [
     "entries",
     "events",
     "facts",
+    "files",
     "forecasts",
     "gaps",
     "holds",
@@ -84,5 +88,8 @@ __all__ = [
     "token_days",
     "unsealed",
     "unsettled",
+    "webhook_cursor",
+    "webhook_deliveries",
+    "webhooks",
     "workers",
 ]

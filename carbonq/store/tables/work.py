@@ -62,6 +62,8 @@ jobs = Table(
     Column("retired_at", UtcDateTime),  # its files and items are out of reach since then (grid time)
     Column("purged_at", UtcDateTime),  # and the last of them is gone
     Column("treatment", Text),  # planned | observed | held_out; NULL: planned, from before it was noted
+    Column("batch_id", Text),  # NULL: a job of its own
+    Column("progress_at", UtcDateTime),  # machine time: when an event told of its progress last
     UniqueConstraint("tenant", "idempotency_key"),
     Index("ix_jobs_tenant_created_at_job_id", "tenant", "created_at", "job_id"),
     Index(
@@ -76,6 +78,12 @@ jobs = Table(
         "created_at",
         sqlite_where=text("finished_at IS NULL"),
         postgresql_where=text("finished_at IS NULL"),
+    ),
+    Index(
+        "ix_jobs_batch_id",
+        "batch_id",
+        sqlite_where=text("batch_id IS NOT NULL"),
+        postgresql_where=text("batch_id IS NOT NULL"),
     ),
     Index(
         "ix_jobs_kept",
@@ -202,6 +210,14 @@ events = Table(
     Column("job_id", Text),
     Column("type", Text, nullable=False),
     Column("data", Json, nullable=False),
+    Column("batch_id", Text),  # the batch of its job, or the one it is about
+    Index(
+        "ix_events_batch_id",
+        "batch_id",
+        "event_id",
+        sqlite_where=text("batch_id IS NOT NULL"),
+        postgresql_where=text("batch_id IS NOT NULL"),
+    ),
     Index("ix_events_job_id", "job_id", "event_id"),
     Index("ix_events_tenant", "tenant", "event_id"),
 )
