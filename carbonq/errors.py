@@ -30,6 +30,9 @@ class CarbonqError(Exception):
 
     code = "carbonq_error"
 
+    #: Of an error that an API answered with: what its log calls the request.
+    request_id: str | None = None
+
     def __init__(self, message: str, *, code: str | None = None) -> None:
         super().__init__(message)
         self.message = message

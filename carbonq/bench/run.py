@@ -86,7 +86,7 @@ def end_to_end_s(client: Client, source: Path, target: Path) -> tuple[float, flo
     accepted = time.perf_counter() - began
     client.wait(job["id"], poll_s=0.05)
     with target.open("wb") as out:
-        out.writelines(client.results(job["id"]))
+        out.writelines(client.result_lines(job["id"]))
     return time.perf_counter() - began, accepted, str(job["id"])
 
 

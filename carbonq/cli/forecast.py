@@ -52,7 +52,7 @@ def show(
     hours = _hours(horizon)
     code = None if signal is None else _CODES[signal]
     with connect.open_client() as client:
-        zones = [zone] if zone else list(dict.fromkeys(region["zone"] for region in client.regions()))
+        zones = [zone] if zone else list(dict.fromkeys(region.zone for region in client.regions()))
         found: list[dict[str, Any]] = []
         for name in zones:
             outlook = client.outlook(name, signal=code, hours=hours)

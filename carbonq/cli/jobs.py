@@ -25,7 +25,7 @@ def list_jobs(
     Example: carbonq jobs list --limit 50
     """
     with connect.open_client() as client:
-        jobs = list(client.jobs(limit=limit))
+        jobs = [job.raw for job in client.jobs(limit=limit)]
     if as_json:
         emit_json(jobs)
         return
@@ -51,7 +51,7 @@ def show(job_id: JobId, as_json: AsJson = False) -> None:
     Example: carbonq jobs show job_01m8...
     """
     with connect.open_client() as client:
-        job = client.job(job_id)
+        job = client.job(job_id).raw
     if as_json:
         emit_json(job)
         return
@@ -69,7 +69,7 @@ def watch(job_id: JobId, as_json: AsJson = False) -> None:
     Example: carbonq jobs watch job_01m8...
     """
     with connect.open_client() as client:
-        job = results.wait(client, client.job(job_id))
+        job = results.wait(client, client.job(job_id).raw)
         if as_json:
             emit_json(job)
         results.deliver(client, job, None)
@@ -82,7 +82,7 @@ def cancel(job_id: JobId, as_json: AsJson = False) -> None:
     Example: carbonq jobs cancel job_01m8...
     """
     with connect.open_client() as client:
-        job = client.cancel(job_id)
+        job = client.cancel(job_id).raw
     if as_json:
         emit_json(job)
     else:
@@ -100,7 +100,7 @@ def fetch(
     Example: carbonq jobs results job_01m8... -o out.jsonl
     """
     with connect.open_client() as client:
-        results.write(client.errors(job_id) if errors else client.results(job_id), output)
+        results.write(client.result_lines(job_id, errors=True) if errors else client.result_lines(job_id), output)
 
 
 @app.command()
@@ -116,10 +116,10 @@ def why(
     Example: carbonq jobs why job_01m8...
     """
     with connect.open_client() as client:
-        found = client.why(job_id, limit=min(limit, 100))
+        found = client.why(job_id, limit=min(limit, 100)).raw
         while found["has_more"] and len(found["data"]) < limit:
             left = min(limit - len(found["data"]), 100)
-            page = client.why(job_id, after=found["last_id"], limit=left)
+            page = client.why(job_id, after=found["last_id"], limit=left).raw
             found |= {"data": [*found["data"], *page["data"]], "last_id": page["last_id"], "has_more": page["has_more"]}
     if as_json:
         emit_json(found)

@@ -73,7 +73,7 @@ def quote(
             endpoint, named = _endpoint(client, kind, model)
             found = client.quote(
                 items=items, tokens=tokens, endpoint=endpoint, model=named, deadline=deadline, regions=regions
-            )
+            ).raw
         else:
             with opened(source) as given, bar("sending", total=given.size, is_bytes=True) as advance:
                 lines, endpoint, named = _lines(
@@ -81,7 +81,7 @@ def quote(
                 )
                 found = client.quote(
                     watched(lines, given, advance), endpoint=endpoint, model=named, deadline=deadline, regions=regions
-                )
+                ).raw
     if as_json:
         emit_json(found)
     else:

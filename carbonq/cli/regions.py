@@ -32,7 +32,7 @@ def list_regions(
     Example: carbonq regions list --workers
     """
     with connect.open_client() as client:
-        regions = client.regions()
+        regions = [region.raw for region in client.regions()]
     if as_json:
         emit_json(regions)
         return

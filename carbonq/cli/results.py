@@ -24,7 +24,7 @@ def wait(client: Client, job: Json) -> Json:
     """Wait until a job is final, with a bar if a person looks on; Ctrl-C leaves it running and says how to go on."""
     try:
         with bar(job["id"], total=job["progress"]["total"]) as advance:
-            return client.wait(job["id"], on_progress=lambda seen: advance(seen["progress"]["ended"]))
+            return client.wait(job["id"], on_progress=lambda seen: advance(seen.progress.ended)).raw
     except KeyboardInterrupt:
         say(f"{job['id']} goes on without this command; carbonq jobs watch {job['id']}")
         raise
@@ -39,9 +39,9 @@ def deliver(client: Client, job: Json, output: str | None) -> None:
     if output is not None:
         # Files that were removed since are asked for too: the answer says so, where an empty file would not.
         is_there = job["has_results"] or job.get("files_removed_at") is not None
-        write(client.results(job["id"]) if is_there else (), output)
+        write(client.result_lines(job["id"]) if is_there else (), output)
         if job["has_errors"] and output != "-":
-            write(client.errors(job["id"]), output + ".errors.jsonl")
+            write(client.result_lines(job["id"], errors=True), output + ".errors.jsonl")
     for line in summary(job):
         say(line)
     progress = job["progress"]

@@ -151,7 +151,7 @@ def _submit(lines: Iterable[bytes], endpoint: str, model: str, given: Given, ask
                 product_line=ask.product_line,
                 workload=ask.workload,
                 late_policy=ask.late_policy,
-            )
+            ).raw
         say(f"{job['id']}: {job['progress']['total']:,} items, to be finished by {job['deadline_at']}")
         if job.get("infeasible"):
             say(job["infeasible"])

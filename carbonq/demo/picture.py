@@ -85,7 +85,7 @@ class Watcher:
         now = parse_iso(self._client.plan()["clock"]["now"])
         # Rates change once a window; asking for them more often only takes cores from the work.
         if self._window != window_of(now) or any(region["moer"] is None for region in self._regions):
-            self._regions = self._client.regions()
+            self._regions = [region.raw for region in self._client.regions()]
             self._window = window_of(now)
             for region in self._regions:
                 self._remember(region, now)
@@ -96,7 +96,9 @@ class Watcher:
                 JobPicture(label, job["phase"], job["progress"]["ended"], job["progress"]["total"])
                 for label, job in jobs.items()
             ],
-            chunks=[_chunk(label, one) for label, job_id in self._jobs.items() for one in self._client.chunks(job_id)],
+            chunks=[
+                _chunk(label, one.raw) for label, job_id in self._jobs.items() for one in self._client.chunks(job_id)
+            ],
             regions=[
                 RegionPicture(region["name"], _rate(region["moer"]), dict(self._seen.get(region["zone"], {})))
                 for region in self._regions

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from carbonq import jsonl, verify
-from carbonq.client import Client, Json
+from carbonq.client import Client, Job
 from carbonq.demo import samples
 from carbonq.demo.facts import CheckFacts, JobFacts, RealtimeFacts, job_facts
 from carbonq.demo.picture import Picture, Watcher
@@ -86,7 +86,7 @@ def warm_up(client: Client, view: View) -> None:
     view.note(f"warm-up: one article and {WARM_UP_DOCUMENTS} documents took {took_s:.1f} s, so speeds are known now")
 
 
-def submit(client: Client, view: View) -> dict[str, Json]:
+def submit(client: Client, view: View) -> dict[str, Job]:
     """Submit both jobs, as the command line would; fewer articles where all of them cannot be done in time here."""
     documents = _documents(samples.read_documents(), Endpoint.EMBEDDINGS)
     submitted = {"embeddings": _send(client, documents, Endpoint.EMBEDDINGS, "embeddings", DEADLINE)}
@@ -103,7 +103,7 @@ def submit(client: Client, view: View) -> dict[str, Json]:
             articles = articles[: len(articles) // 2]
 
 
-def _send(client: Client, lines: Iterable[bytes], endpoint: Endpoint, workload: str, deadline: str) -> Json:
+def _send(client: Client, lines: Iterable[bytes], endpoint: Endpoint, workload: str, deadline: str) -> Job:
     return client.submit(
         lines,
         endpoint=endpoint.value,
@@ -161,20 +161,20 @@ def realtime_sentence(facts: RealtimeFacts) -> str:
     return f"real-time request answered by {facts.region} in {facts.latency_ms:.0f} ms, while {waits}{then}"
 
 
-def fetch_results(client: Client, submitted: dict[str, Json], folder: Path, view: View) -> None:
+def fetch_results(client: Client, submitted: dict[str, Job], folder: Path, view: View) -> None:
     """Write each job's output file beside the ledger."""
     for label, job in submitted.items():
         path = folder / f"{label}.out.jsonl"
         with path.open("wb") as file:
-            file.writelines(client.results(job["id"]))
+            file.writelines(client.result_lines(job["id"]))
         view.note(f"wrote {path}")
 
 
-def settled(client: Client, submitted: dict[str, Json]) -> list[JobFacts]:
+def settled(client: Client, submitted: dict[str, Job]) -> list[JobFacts]:
     """Return how the jobs stand once all their entries carry observed rates, or when waiting longer is no use."""
     deadline = time.monotonic() + SETTLE_S
     while True:
-        jobs = [job_facts(label, client.job(job["id"])) for label, job in submitted.items()]
+        jobs = [job_facts(label, client.job(job["id"]).raw) for label, job in submitted.items()]
         if all(job.is_settled for job in jobs) or time.monotonic() > deadline:
             return jobs
         time.sleep(_LOOK_S)

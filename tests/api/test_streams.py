@@ -96,7 +96,7 @@ def test_200_mb_up_and_down_in_constant_memory(process: Process) -> None:
         database.dispose()
         process.forget()
         before = process.peak()
-        assert sum(len(one) for one in client.results(job["id"])) == 200 * MIB
+        assert sum(len(one) for one in client.result_lines(job["id"])) == 200 * MIB
         grown = process.peak() - before
         assert grown < GROWTH, f"the download took {grown / MIB:.0f} MiB"
 

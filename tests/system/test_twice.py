@@ -43,7 +43,7 @@ def submit(client: Client, count: int) -> str:
 
 def check_over_http(client: Client, job_id: str, count: int) -> None:
     """Every item has its line, and the standalone checker agrees with the ledger."""
-    lines = [json.loads(line) for line in client.results(job_id)]
+    lines = [json.loads(line) for line in client.result_lines(job_id)]
     assert sorted(line["custom_id"] for line in lines) == sorted(f"c{i}" for i in range(count))
     assert all(line["response"]["status_code"] == 200 for line in lines)
     export = io.StringIO(b"".join(client.ledger_csv(job_id=job_id)).decode(), newline="")

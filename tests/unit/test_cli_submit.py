@@ -19,6 +19,7 @@ JOB: dict[str, Any] = {
     "id": "job_1",
     "state": "completed",
     "phase": "completed",
+    "endpoint": "/v1/embeddings",
     "model": "wordllama-256",
     "regions": None,
     "created_at": "2026-11-29T10:00:00.000000Z",
