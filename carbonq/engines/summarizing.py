@@ -13,7 +13,7 @@ from typing import Any, cast
 import orjson
 
 from carbonq import estimate, summarize
-from carbonq.engines.protocol import Engine, EngineRequest, EngineResult, ShouldStop
+from carbonq.engines.protocol import Engine, EngineRequest, EngineResult, ShouldStop, Stopped
 from carbonq.errors import InvalidRequest
 from carbonq.model import Model
 from carbonq.summarize import NotShorterError, Summary
@@ -70,6 +70,8 @@ class SummarizingEngine:
             return self._inner.run(requests, should_stop)
         items = [self._begin(request) for request in requests]
         while open_ones := [item for item in items if item.end is None]:
+            if should_stop():
+                raise Stopped
             for item in open_ones:
                 item.asked = self._asks(item)
             asked = [one for item in open_ones for one in item.asked]

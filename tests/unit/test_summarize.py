@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carbonq import estimate, jsonl, summarize
-from carbonq.engines.protocol import EngineRequest, EngineResult, Stopped
+from carbonq.engines.protocol import EngineRequest, EngineResult, ShouldStop, Stopped
 from carbonq.engines.summarizing import SummarizingEngine
 from carbonq.model import Endpoint
 from carbonq.models import SMOLLM2_135M_INSTRUCT
@@ -192,3 +193,21 @@ def test_a_document_far_over_the_limit_is_accepted_as_a_summary_and_foretold_wit
     inner = Recorded(tokens=lambda one: (count(one.body["messages"][0]["content"]), 0, 20))
     [result] = engine_of(inner).run([document("a", text)], never)
     assert result.prompt_tokens == pytest.approx(tokens.prompt, rel=0.4)
+
+
+def test_a_pause_takes_effect_between_two_rounds_of_one_document() -> None:
+    asked: list[int] = []
+    is_paused = False
+
+    class Deaf(Recorded):
+        """An engine that never looks whether it should stop."""
+
+        def run(self, requests: Sequence[EngineRequest], should_stop: ShouldStop) -> Sequence[EngineResult]:
+            nonlocal is_paused
+            asked.append(len(requests))
+            is_paused = True
+            return super().run(requests, never)
+
+    with pytest.raises(Stopped):
+        engine_of(Deaf()).run([document("l", "a b c. " * 400)], lambda: is_paused)
+    assert len(asked) == 1 and asked[0] > 1
