@@ -29,6 +29,7 @@ from carbonq.api import (
 )
 from carbonq.api.background import Background, Refresh
 from carbonq.api.context import Api
+from carbonq.api.guard import Guard
 from carbonq.api.request_id import RequestId
 from carbonq.api.waiting import Finals
 from carbonq.store import jobs as job_rows
@@ -102,5 +103,6 @@ def create_app(api: Api, *, background: Sequence[Refresh] | None = None) -> Fast
     openapi.install(app)
     for router in _ROUTERS:
         app.include_router(router)
-    app.add_middleware(RequestId)
+    app.add_middleware(Guard)
+    app.add_middleware(RequestId)  # outermost: what the guard refuses has an id, too
     return app

@@ -20,6 +20,7 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.routing import Match
 
+from carbonq.api.codes import CODES, error_type
 from carbonq.errors import (
     CarbonqError,
     Conflict,
@@ -34,14 +35,6 @@ from carbonq.errors import (
 
 logger = logging.getLogger(__name__)
 
-#: Codes whose status differs from that of their class.
-_STATUS_OF_CODE = {
-    "request_too_large": 413,
-    "input_too_large": 413,
-    "idempotency_key_reused": 422,
-    "results_removed": 410,
-}
-
 _STATUS_OF_CLASS: Mapping[type[CarbonqError], int] = {
     InvalidRequest: 400,
     NotAuthenticated: 401,
@@ -52,8 +45,8 @@ _STATUS_OF_CLASS: Mapping[type[CarbonqError], int] = {
     Unavailable: 503,
 }
 
-#: The ``error.type`` that OpenAI's API uses for a status; any other 4xx is an invalid_request_error.
-_TYPE_OF_STATUS = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
+#: Longest sentence of an error, in characters.
+_LONGEST = 2_000
 
 #: What a caller is told to wait where nothing says how long, in seconds.
 _RETRY_AFTER_S = "5"
@@ -73,10 +66,16 @@ def problem(
 
     A 503 says when to try again, also where nobody knows better than in a few seconds.
     """
-    kind = _TYPE_OF_STATUS.get(status, "invalid_request_error" if status < 500 else "server_error")
+    message, param = _shortened(message), None if param is None else _shortened(param)
     more = dict(extra or {})
     body = {
-        "error": {"message": message, "type": kind, "param": param, "code": code, **more},
+        "error": {
+            "message": message,
+            "type": error_type(status),
+            "param": param,
+            "code": code,
+            **more,
+        },
         "type": f"urn:carbonq:error:{code}",
         "title": HTTPStatus(status).phrase,
         "status": status,
@@ -90,11 +89,19 @@ def problem(
     return Response(orjson.dumps(body), status, media_type="application/problem+json", headers=sent)
 
 
+def _shortened(message: str) -> str:
+    """Leave the middle of an endless sentence out: what came in is quoted in it, and may have had a million letters."""
+    if len(message) <= _LONGEST:
+        return message
+    left_out = len(message) - _LONGEST
+    return f"{message[: _LONGEST // 2]} ... ({left_out:,} characters left out) ... {message[-_LONGEST // 2 :]}"
+
+
 def status_of(error: CarbonqError) -> int:
-    """Return the HTTP status of an error; what is not the caller's to solve is 500."""
-    if error.code in _STATUS_OF_CODE:
-        return _STATUS_OF_CODE[error.code]
-    return next((status for kind, status in _STATUS_OF_CLASS.items() if isinstance(error, kind)), 500)
+    """Return the HTTP status of an error: its class's, unless its code has another one; 500 where it is our fault."""
+    status = next((status for kind, status in _STATUS_OF_CLASS.items() if isinstance(error, kind)), 500)
+    known = CODES.get(error.code)
+    return status if known is None or status in known.statuses else known.statuses[0]
 
 
 def answer(error: CarbonqError, instance: str | None = None) -> Response:
@@ -131,11 +138,13 @@ async def _http(request: Request, error: Exception) -> Response:
     """Answer for the router: no such route, or no such method on it."""
     assert isinstance(error, HTTPException)
     path, method, status = request.url.path, request.method, error.status_code
-    message, code = str(error.detail), "http_error"
+    message, code = str(error.detail), "invalid_request" if status < 500 else "internal_error"
     if status == 404:
         message, code = f"there is no {path} here; /openapi.json lists what there is", "unknown_route"
     elif status == 405:
         allowed = ", ".join(sorted(_methods(request)))
+        if method == "OPTIONS":
+            return Response(status_code=204, headers={"Allow": allowed})
         message, code = f"{path} does not take {method}; it takes {allowed}", "method_not_allowed"
         return problem(status, message, code=code, instance=path, headers={"Allow": allowed})
     return problem(status, message, code=code, instance=path, headers=error.headers)
@@ -148,7 +157,8 @@ def _methods(request: Request) -> set[str]:
         scope = {**request.scope, "method": method}
         return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
 
-    return {method for method in ("GET", "POST", "PUT", "PATCH", "DELETE") if is_taken(method)}
+    taken = {method for method in ("GET", "POST", "PUT", "PATCH", "DELETE") if is_taken(method)}
+    return taken | {"OPTIONS"} | ({"HEAD"} if "GET" in taken else set())
 
 
 async def _invalid(request: Request, error: Exception) -> Response:

@@ -50,15 +50,12 @@ def preference(headers: Sequence[str]) -> Preference:
 class Finals:
     """Wakes those who wait for jobs to become final. Belongs to one event loop at a time."""
 
-    def __init__(
-        self,
-        look: Callable[[Collection[str]], Collection[str]],
-        *,
-        period_s: float = PERIOD_S,
-        most: int = MOST_WAITING,
-    ) -> None:
+    period_s = PERIOD_S
+    most = MOST_WAITING
+
+    def __init__(self, look: Callable[[Collection[str]], Collection[str]]) -> None:
         """Begin without anybody waiting; ``look`` returns which of some jobs are final and may raise Unavailable."""
-        self._look, self._period_s, self._most = look, period_s, most
+        self._look = look
         self._waiting: dict[str, set[asyncio.Future[None]]] = {}
         self._poller: asyncio.Task[None] | None = None
 
@@ -70,7 +67,7 @@ class Finals:
     @property
     def is_full(self) -> bool:
         """Whether no more may wait."""
-        return self.count >= self._most
+        return self.count >= self.most
 
     async def wait(self, job_id: str, timeout_s: float) -> bool:
         """Wait until a job is final; False when it was not within ``timeout_s`` machine seconds."""
@@ -93,7 +90,7 @@ class Finals:
 
     async def _poll(self) -> None:
         while self._waiting:
-            await asyncio.sleep(self._period_s)
+            await asyncio.sleep(self.period_s)
             final: Collection[str] = ()
             with contextlib.suppress(Unavailable):  # the next look may find the database again
                 final = await anyio.to_thread.run_sync(self._look, tuple(self._waiting))

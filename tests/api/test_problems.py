@@ -70,8 +70,8 @@ def test_the_frameworks_own_errors_have_our_shape(
 
 def test_a_refused_method_names_all_that_are_taken(http: httpx.Client) -> None:
     response = http.delete("/v1/jobs")
-    assert response.json()["detail"] == "/v1/jobs does not take DELETE; it takes GET, POST"
-    assert response.headers["allow"] == "GET, POST"
+    assert response.json()["detail"] == "/v1/jobs does not take DELETE; it takes GET, HEAD, OPTIONS, POST"
+    assert response.headers["allow"] == "GET, HEAD, OPTIONS, POST"
 
 
 def test_a_defect_of_ours_is_an_answer_too(harness: Harness, http: httpx.Client) -> None:
