@@ -44,6 +44,18 @@ API_REALTIME_SECONDS = Histogram(
     buckets=(0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
 )
 
+#: Event streams of this API process; those that did not end by themselves: refused, behind (too much came), slow.
+EVENT_STREAMS = Gauge("carbonq_event_streams", "Event streams open")
+EVENT_STREAMS_ENDED = Counter("carbonq_event_streams_ended", "Event streams refused or cut off", ["reason"])
+
+#: Webhooks as the control worker sends them: delivered, retried (a later attempt follows), failed (none does).
+WEBHOOK_ATTEMPTS = Counter("carbonq_webhook_attempts", "Attempts to deliver a webhook", ["result"])
+WEBHOOK_SECONDS = Histogram("carbonq_webhook_seconds", "Time of one attempt to deliver a webhook")
+WEBHOOKS_PENDING = Gauge("carbonq_webhooks_pending", "Webhook messages that wait to be delivered")
+WEBHOOKS_PENDING_AGE_SECONDS = Gauge(
+    "carbonq_webhooks_pending_age_seconds", "Time since the oldest webhook message that waits was made; 0: none"
+)
+
 #: Set from the database and the API's memory at each scrape.
 JOBS = Gauge("carbonq_jobs", "Jobs by state", ["state"])
 LIVE_WORKERS = Gauge("carbonq_live_workers", "Region workers heard of lately", ["region"])

@@ -24,6 +24,7 @@ from sqlalchemy import (
     event,
     func,
     literal,
+    literal_column,
     select,
     text,
     type_coerce,
@@ -135,6 +136,30 @@ def machine_now(tx: Connection) -> datetime:
     # SQLite before 3.42 has no unixepoch('subsec'); %f gives milliseconds everywhere.
     stamp: str = tx.execute(text("SELECT strftime('%Y-%m-%dT%H:%M:%f', 'now')")).scalar_one()
     return parse_iso(stamp + "+00:00")
+
+
+def write_now(tx: Connection) -> datetime:
+    """Return the database's clock, in a transaction that has its id from then on: see ``store.events.advance``."""
+    if tx.dialect.name != "postgresql":
+        return machine_now(tx)
+    at: datetime = tx.execute(text("SELECT clock_timestamp(), pg_current_xact_id()")).one()[0]
+    return at.astimezone(UTC)
+
+
+def running_transactions(tx: Connection) -> list[ColumnElement[int]] | None:
+    """Return columns for the id below which no transaction writes any more, and the one above all that have ended.
+
+    None where the database has one writer.
+    """
+    if tx.dialect.name != "postgresql":
+        return None
+    ends = ("xmin", "xmax")
+    return [literal_column(f"pg_snapshot_{end}(pg_current_snapshot())::text::bigint", BigInteger()) for end in ends]
+
+
+def take_transaction_id(tx: Connection) -> int:
+    """Return the id of a PostgreSQL transaction, which it has from then on: all that were taken before are lower."""
+    return tx.execute(text("SELECT pg_current_xact_id()::text::bigint")).scalar_one()
 
 
 def serialise(tx: Connection, what: str) -> None:

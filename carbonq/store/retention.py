@@ -10,18 +10,18 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Select, delete, exists, select, update
+from sqlalchemy import ColumnElement, Select, delete, exists, func, select, update
 
 from carbonq.model import ChunkState, JobState
 from carbonq.store import results
 from carbonq.store.database import Tx
 from carbonq.store.dialect import is_any_of
-from carbonq.store.tables import attempts, chunks, events, items, jobs, placements, plans, segments
+from carbonq.store.tables import attempts, batches, chunks, events, items, jobs, placements, plans, segments
 
 
 def has_jobs(tx: Tx, *, before: datetime) -> bool:
     """Say whether any job finished before ``before`` still has files or items."""
-    due = select(jobs.c.job_id).where(jobs.c.finished_at < before, jobs.c.purged_at.is_(None)).limit(1)
+    due = select(jobs.c.job_id).where(*_is_due(before)).limit(1)
     return tx.execute(due).first() is not None
 
 
@@ -30,7 +30,7 @@ def retire_jobs(tx: Tx, *, before: datetime, at: datetime, limit: int) -> list[s
 
     Includes jobs whose purge was cut off earlier.
     """
-    due = select(jobs.c.job_id).where(jobs.c.finished_at < before, jobs.c.purged_at.is_(None))
+    due = select(jobs.c.job_id).where(*_is_due(before))
     found = list(tx.execute(due.order_by(jobs.c.finished_at).limit(limit)).scalars())
     if found:
         tx.execute(
@@ -39,6 +39,25 @@ def retire_jobs(tx: Tx, *, before: datetime, at: datetime, limit: int) -> list[s
             .values(retired_at=at, output_blob=None, error_blob=None)
         )
     return found
+
+
+def _is_due(before: datetime) -> tuple[ColumnElement[bool], ...]:
+    # What one job of a batch has done is kept until the last one has ended: the batch's files are made of it.
+    is_of_open_batch = exists().where(batches.c.batch_id == jobs.c.batch_id, batches.c.finished_at.is_(None))
+    return (jobs.c.finished_at < before, jobs.c.purged_at.is_(None), ~is_of_open_batch)
+
+
+def input_of(tx: Tx, job_id: str) -> str:
+    """Return the blob that holds a job's input."""
+    return str(tx.execute(select(jobs.c.input_blob).where(jobs.c.job_id == job_id)).scalar_one())
+
+
+def is_input_free(tx: Tx, blob: str, first: str, last: str) -> bool:
+    """Say whether no job from ``first`` to ``last`` (by id) whose files are kept names a blob as its input."""
+    kept = select(jobs.c.job_id).where(
+        jobs.c.job_id.between(first, last), jobs.c.input_blob == blob, jobs.c.retired_at.is_(None)
+    )
+    return tx.execute(kept.limit(1)).first() is None
 
 
 def jobs_with_segments(tx: Tx, *, before: datetime, limit: int) -> list[str]:
@@ -90,8 +109,10 @@ def delete_chunks(tx: Tx, *, before: datetime, limit: int) -> int:
 
 
 def delete_events(tx: Tx, *, before: datetime, limit: int) -> int:
-    """Delete up to ``limit`` events recorded before machine time ``before``, oldest first."""
-    oldest = select(events.c.event_id, events.c.recorded_at).order_by(events.c.event_id).limit(limit)
+    """Delete up to ``limit`` events recorded before machine time ``before``, oldest first, but never the newest."""
+    newest = select(func.max(events.c.event_id)).scalar_subquery()  # SQLite would give its number again
+    oldest = select(events.c.event_id, events.c.recorded_at).where(events.c.event_id < newest)
+    oldest = oldest.order_by(events.c.event_id).limit(limit)
     # The oldest by number, so that the primary key serves: numbers grow with time.
     gone = [row.event_id for row in tx.execute(oldest) if row.recorded_at < before]
     tx.execute(delete(events).where(is_any_of(tx, events.c.event_id, gone)))
