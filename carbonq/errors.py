@@ -156,5 +156,5 @@ class EngineAway(EngineError):
 
     code = "engine_away"
 
-    def __init__(self, message: str) -> None:
-        super().__init__(message, is_retryable=True)
+    def __init__(self, message: str, *, code: str | None = None) -> None:
+        super().__init__(message, is_retryable=True, code=code)

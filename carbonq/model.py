@@ -125,12 +125,12 @@ class Usage:
 class AttemptOutcome(StrEnum):
     """How an attempt ended."""
 
-    COMMITTED = "committed"
+    COMMITTED = "committed"  # it ran to the chunk's end
     FAILED = "failed"  # the engine raised; the chunk goes back with a backoff, or its items fail
     LOST = "lost"  # the lease ran out
     FENCED = "fenced"  # it came back after its lease and was refused
     YIELDED = "yielded"  # it gave the rest back on request (stop, pause, realtime); not counted as an attempt
-    CANCELLED = "cancelled"
+    CANCELLED = "cancelled"  # all of its jobs were cancelled before the chunk's end; what had run was committed
 
 
 class Signal(StrEnum):
@@ -219,6 +219,27 @@ class Model:
     weights_learned_at: datetime | None = None
     precision: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+
+@dataclass(frozen=True, slots=True)
+class EngineFigures:
+    """How the engine batches of a model went in a region: how full, how fast, for how much energy.
+
+    ``fill_items`` is their items by how many they might have held, ``fill_tokens`` their tokens by what an engine that
+    pads computes; both are at most 1. Times are machine seconds; what no engine told of is None.
+    """
+
+    model: str
+    region: str
+    engine_batches: int
+    items: int
+    tokens: int
+    fill_items: float | None
+    fill_tokens: float | None
+    ttft_s: float | None
+    output_token_s: float | None
+    tokens_per_s: float | None
+    uj_per_token: float | None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,14 +10,14 @@ from pathlib import Path
 from carbonq import wiring
 from carbonq.config import Settings
 from carbonq.engines.protocol import Engine, EngineRequest, EngineResult, ShouldStop
-from carbonq.errors import ConfigError, EngineError
+from carbonq.errors import ConfigError, EngineAway
 from carbonq.model import Model, Region
 
 logger = logging.getLogger(__name__)
 
 
 class MissingEngine:
-    """Stands for a model that cannot be loaded here: its work is tried elsewhere or fails with the reason."""
+    """Stands for a model that cannot be loaded here: no item is at fault, so its work waits or is tried elsewhere."""
 
     version = "none"
 
@@ -30,8 +30,8 @@ class MissingEngine:
         """Load nothing."""
 
     def run(self, requests: Sequence[EngineRequest], should_stop: ShouldStop) -> Sequence[EngineResult]:
-        """Raise EngineError with the reason."""
-        raise EngineError(self._reason, is_retryable=True, code="model_unavailable")
+        """Raise EngineAway with the reason."""
+        raise EngineAway(self._reason, code="model_unavailable")
 
     def pids(self) -> Sequence[int]:
         """Return no processes."""
@@ -72,7 +72,7 @@ class Engines:
         return engine
 
     def of(self, model: str) -> Engine:
-        """Return a model's engine; one that raises EngineError for a model that is not served here."""
+        """Return a model's engine; one that raises EngineAway for a model that is not served here."""
         return self._engines.get(model) or MissingEngine("none", f"model {model} is not served in this region")
 
     def pids(self) -> list[int]:

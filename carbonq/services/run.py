@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from enum import StrEnum
 
 import orjson
@@ -42,6 +43,10 @@ MAX_GATE_S = 1.0
 
 #: Inputs held open at once: a chunk may hold thousands of jobs of one item, and a process has some 1,000 files.
 MAX_INPUTS = 128
+
+#: How long after its deadline a chunk goes on waiting for an engine that is away, in grid time; from then on its tries
+#: count, so that nothing stays open for ever.
+PATIENCE = timedelta(days=1)
 
 
 class Result(StrEnum):
@@ -163,6 +168,7 @@ class _Run:
         self._failures = 0
         self._left = 0  # items that failed in a way that another attempt may mend
         self._held = 0  # items of jobs that are paused
+        self._cancelled = 0  # items that had not run when their jobs were cancelled
 
     def run(self) -> Result:
         committer = Committer(self._attempt, self._taken.infos)
@@ -227,7 +233,9 @@ class _Run:
             return self._failing(f"{self._left} items failed in the engine; they are tried again")
         if self._held:
             return Final("give_back", AttemptOutcome.YIELDED, is_counted=False)
-        return Final("finish", AttemptOutcome.COMMITTED)
+        # Cut short by a cancel, and not by one of several jobs that shared the chunk.
+        is_cut = self._cancelled > 0 and self._attempt.cancelled_jobs >= self._taken.infos.keys()
+        return Final("finish", AttemptOutcome.CANCELLED if is_cut else AttemptOutcome.COMMITTED)
 
     def _ending(self) -> Final:
         if self._attempt.is_lost:
@@ -248,7 +256,9 @@ class _Run:
         cancelled, held = self._attempt.cancelled_jobs, self._attempt.held_jobs - self._attempt.cancelled_jobs
         if not cancelled and not held:
             return batch
-        self._since.cancelled.extend(item for item in batch if item.job_id in cancelled)
+        ended = [item for item in batch if item.job_id in cancelled]
+        self._since.cancelled.extend(ended)
+        self._cancelled += len(ended)
         self._held += sum(item.job_id in held for item in batch)
         return [item for item in batch if item.job_id not in cancelled and item.job_id not in held]
 
@@ -297,9 +307,7 @@ class _Run:
                 raise
             # All of its jobs were cancelled or are held: go on with the others.
         except EngineAway as error:
-            logger.warning("engine of %s is away: %s", self._attempt.model.name, error)
-            self._since.wasted.append(self._attempt.end("failed"))
-            raise _GiveUp(error.message, is_counted=False) from error
+            self._wait_for_engine(batch, error)
         except EngineError as error:
             self._failed(batch, error)
         else:
@@ -336,6 +344,18 @@ class _Run:
         middle = len(batch) // 2
         self._run_batch(batch[:middle])
         self._run_batch(batch[middle:])
+
+    def _wait_for_engine(self, batch: Sequence[Item], error: EngineAway) -> None:
+        """Give up for now, without counting the attempt; long after the deadline it counts, and the last one fails."""
+        claim = self._taken.claim
+        logger.warning("engine of %s is away: %s", self._attempt.model.name, error)
+        is_counted = self._site.clock.now() > claim.chunk.deadline_at + PATIENCE
+        if is_counted and claim.attempt >= self._site.limits.max_attempts:
+            gone = EngineResult(503, None, 0, error_code=error.code, error_message=error.message)
+            self._keep(batch, [gone] * len(batch), self._attempt.end("failed"))
+            return
+        self._since.wasted.append(self._attempt.end("failed"))
+        raise _GiveUp(error.message, is_counted=is_counted) from error
 
     def _lose(self, batch: Sequence[Item], error: NotFound) -> None:
         """End items whose job's input is gone for good. Raises NotFound while it may come back, or lies elsewhere."""

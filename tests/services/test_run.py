@@ -253,6 +253,7 @@ def test_cancelled_jobs_of_a_chunk_do_not_run(bench: Bench) -> None:
     assert bench.states(dropped) == {"cancelled": 3}
     bench.check_once(dropped)
     assert bench.energy_uj() == 3 * ITEM_UJ
+    assert [row.outcome for row in bench.rows(attempts)] == ["committed"]  # the other job's items ran to the end
 
 
 def test_a_cancel_in_the_middle_is_obeyed_between_engine_batches(sqlite_database: Database, tmp_path: Path) -> None:
@@ -274,6 +275,7 @@ def test_a_cancel_in_the_middle_is_obeyed_between_engine_batches(sqlite_database
     assert sum(counts.values()) == 40
     bench.check_once(job_id)
     assert bench.energy_uj() == bench.meter.uj
+    assert [row.outcome for row in bench.rows(attempts)] == ["cancelled"]
 
 
 def test_checkpoints_commit_along_the_way(sqlite_database: Database, tmp_path: Path) -> None:

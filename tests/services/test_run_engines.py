@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from carbonq import rooms
 from carbonq.engines.protocol import EngineRequest, EngineResult, ShouldStop
 from carbonq.errors import EngineAway
-from carbonq.services.run import Result, run_chunk
+from carbonq.services.run import PATIENCE, Result, run_chunk
 from carbonq.services.site import Limits
 from carbonq.store.database import Database
 from carbonq.store.dialect import machine_now
@@ -57,6 +58,39 @@ def test_while_its_engine_is_away_a_chunk_waits_and_uses_up_no_attempt(bench: Be
         assert timedelta(seconds=60) < row.not_before - machine_now(tx) <= timedelta(seconds=90)
     assert run_chunk(bench.site, chunk_id, GO) is Result.DONE
     assert bench.states(job_id) == {"succeeded": 10}
+
+
+def test_a_day_after_the_deadline_tries_count_so_that_nothing_stays_open_for_ever(bench: Bench) -> None:
+    away = EngineAway("nobody listens")
+    engine = bench.engine = FakeEngine(failures=[away] * 6)
+    job_id = bench.job(6)
+    chunk_id = bench.chunk(job_id)
+    deadline_s = (bench.one(chunk_id).deadline_at - bench.clock.now()).total_seconds()
+    bench.clock.advance(deadline_s + PATIENCE.total_seconds() - 1)
+    for _ in range(3):
+        assert run_chunk(bench.site, chunk_id, GO) is Result.GIVEN_BACK
+        bench.dispatch(chunk_id)
+    assert bench.one(chunk_id).attempt == 0
+    bench.clock.advance(2)
+    assert run_chunk(bench.site, chunk_id, GO) is Result.GIVEN_BACK
+    assert bench.one(chunk_id).attempt == 1
+    bench.dispatch(chunk_id)
+    assert run_chunk(bench.site, chunk_id, GO) is Result.DONE
+    assert [len(call) for call in engine.calls[-2:]] == [4, 2]  # each engine batch of the last try asks once more
+    assert bench.states(job_id) == {"failed": 6}
+    assert {line["response"]["body"]["error"]["code"] for line in bench.lines(job_id, "error")} == {"engine_away"}
+    bench.check_once(job_id)
+
+
+def test_a_model_that_cannot_be_loaded_here_uses_up_no_attempt(bench: Bench) -> None:
+    engines = rooms.load("workers", "engines")
+    bench.engine = engines.MissingEngine("llama_cpp", "xllamacpp is not installed")
+    chunk_id = bench.chunk(bench.job(3))
+    for _ in range(3):
+        assert run_chunk(bench.site, chunk_id, GO) is Result.GIVEN_BACK
+        bench.dispatch(chunk_id)
+    (row,) = bench.rows(chunks)
+    assert (row.attempt, row.error) == (0, "xllamacpp is not installed")
 
 
 def test_items_that_may_be_tried_again_are_and_fail_when_the_attempts_are_used_up(bench: Bench) -> None:

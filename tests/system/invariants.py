@@ -33,6 +33,8 @@ WHY = {
     ("refused", "failed"): "its results could not be stored",
     ("refused", "yielded"): "its results could not be stored while the database was away",
     ("failed", "failed"): "the engine failed",
+    ("stopped", "cancelled"): "the engine call was stopped: all of its jobs were cancelled",
+    ("stopped", "committed"): "the engine call was stopped: its jobs were cancelled, others of the chunk were not",
     ("failed", "committed"): "the engine failed on items that then ran again in halves",
 }
 
