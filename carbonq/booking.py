@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from decimal import Decimal
 from typing import NamedTuple, overload
@@ -16,19 +16,22 @@ from carbonq.batching import NO_FIGURES
 from carbonq.clock import ClockKind
 from carbonq.meters.protocol import MeteredPart, MeterInfo
 from carbonq.methods import METHOD
-from carbonq.model import Model, Quality, RateStatus, Region, WorkClass
+from carbonq.model import Model, Quality, Rate, RateStatus, Region, WorkClass
 from carbonq.ratebook import Row, digest
 from carbonq.units import from_quanta, iso, parse_iso, plain
 
 __all__ = [
     "METHOD",
     "SCHEMA",
+    "BaselineAt",
     "Block",
     "Booking",
     "EngineBatch",
     "Entries",
     "Fact",
+    "Figures",
     "ItemFigures",
+    "PartRates",
     "WorkItem",
     "dumps",
     "loads",
@@ -124,18 +127,91 @@ class EngineBatch:
     figures: Mapping[str, object] = field(default_factory=lambda: NO_FIGURES)
 
 
+class PartRates(NamedTuple):
+    """One part of an engine batch: its window, its energy, and each book's rate there (None: missing)."""
+
+    window_at: datetime
+    energy_uj: int | None
+    moer: Rate | None
+    moer_status: RateStatus
+    aer: Rate | None
+    aer_status: RateStatus
+
+
+class BaselineAt(NamedTuple):
+    """Where and when an item would have run without carbonq, and how final the rate is there."""
+
+    region: str
+    window_at: datetime
+    status: RateStatus | None
+
+
 @dataclass(frozen=True, slots=True)
 class ItemFigures:
-    """One item's figures over all parts, for the caller's ``usage.carbon``.
+    """One item's figures over all parts; None where a part is unmetered or has no rate."""
 
-    None where a part is unmetered or has no rate. ``status`` is the least final one.
-    """
-
+    entry_ids: tuple[str, ...]
     energy_uj: int | None
     emission_g: Decimal | None
+    inventory_g: Decimal | None
+    baseline_g: Decimal | None
+    saved_g: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Figures(Sequence[ItemFigures]):
+    """What the items of an engine batch caused over all its parts, for their callers' ``usage.carbon``.
+
+    Kept by column: energies in uJ, grams as whole 1e-15 g. The statuses are the least final ones of all parts.
+    """
+
+    engine_batch_id: str
+    region: str
+    pue: Decimal
     quality: Quality
     status: RateStatus
-    entry_ids: tuple[str, ...]
+    inventory_status: RateStatus
+    parts: tuple[PartRates, ...]
+    baselines: Sequence[BaselineAt | None]
+    energies_uj: Sequence[int | None]
+    emissions: Sequence[int | None]
+    inventories: Sequence[int | None]
+    alternatives: Sequence[int | None]
+    savings: Sequence[int | None]
+
+    def __len__(self) -> int:
+        return len(self.energies_uj)
+
+    @overload
+    def __getitem__(self, index: int) -> ItemFigures: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[ItemFigures]: ...
+    def __getitem__(self, index: int | slice) -> ItemFigures | list[ItemFigures]:
+        if isinstance(index, slice):
+            return [self[position] for position in range(*index.indices(len(self)))]
+        grams = (self.emissions, self.inventories, self.alternatives, self.savings)
+        return ItemFigures(
+            self.entry_ids(index),
+            self.energies_uj[index],
+            *(None if column[index] is None else from_quanta(column[index]) for column in grams),
+        )
+
+    def entry_ids(self, position: int) -> tuple[str, ...]:
+        """Return the ids of an item's entries, one for each part."""
+        return tuple(f"{self.engine_batch_id}.{part}.{position}" for part in range(1, len(self.parts) + 1))
+
+    def unmetered(self) -> Figures:
+        """Return the same with everything unknown that follows from energy."""
+        unknown = [None] * len(self)
+        return replace(
+            self,
+            parts=tuple(part._replace(energy_uj=None) for part in self.parts),
+            energies_uj=unknown,
+            emissions=unknown,
+            inventories=unknown,
+            alternatives=unknown,
+            savings=unknown,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +276,8 @@ class Entries(Sequence[Row]):
 class Booking:
     """Rows by table, ready to insert, and each item's figures in item order.
 
-    ``awaited`` lists the rates that a later settlement is to look for.
+    ``awaited`` lists the rates that a later settlement is to look for. ``figures`` are for the answers that leave with
+    the booking: they do not go to the spool.
     """
 
     facts: list[Row]
@@ -208,8 +285,11 @@ class Booking:
     engine_batches: list[Row]
     entries: Sequence[Row]
     awaited: list[Row]
-    figures: list[ItemFigures]
+    figures: Figures | None = field(default=None, compare=False)
 
+
+#: What of a booking is stored.
+_SPOOLED = ("facts", "rates", "engine_batches", "entries", "awaited")
 
 _DECIMALS = frozenset(
     (
@@ -229,8 +309,7 @@ def dumps(booking: Booking) -> bytes:
             return plain(value)
         raise TypeError(f"cannot spool {value!r}")
 
-    values = {name: list(getattr(booking, name)) for name in Booking.__dataclass_fields__}
-    values["figures"] = [asdict(one) for one in booking.figures]
+    values = {name: list(getattr(booking, name)) for name in _SPOOLED}
     return json.dumps(values, default=write, ensure_ascii=False, separators=(",", ":")).encode()
 
 
@@ -238,8 +317,7 @@ def loads(data: bytes) -> Booking:
     """Read what ``dumps`` wrote. Raises ValueError when it is not that."""
     values = json.loads(data)
     try:
-        figures = [ItemFigures(**_figures(figure)) for figure in values.pop("figures")]
-        return Booking(**{name: [_row(row) for row in rows] for name, rows in values.items()}, figures=figures)
+        return Booking(**{name: [_row(row) for row in values[name]] for name in _SPOOLED})
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"not a spooled booking: {error}") from error
 
@@ -253,11 +331,3 @@ def _row(row: Row) -> Row:
         elif name.endswith("_at"):
             row[name] = parse_iso(value)
     return row
-
-
-def _figures(figure: Row) -> Row:
-    return _row(figure) | {
-        "quality": Quality(figure["quality"]),
-        "status": RateStatus(figure["status"]),
-        "entry_ids": tuple(figure["entry_ids"]),
-    }

@@ -16,19 +16,20 @@ from carbonq.batching import NO_FIGURES
 from carbonq.booking import (
     METHOD,
     SCHEMA,
+    BaselineAt,
     Block,
     Booking,
     EngineBatch,
     Entries,
     Fact,
-    ItemFigures,
+    Figures,
+    PartRates,
     WorkItem,
 )
 from carbonq.meters.protocol import MeteredPart
 from carbonq.model import EntryKind, EntryReason, Rate, RateStatus, Signal
 from carbonq.pricing import NO_BASELINE, Baseline, embodied_ratio, quanta_of, ratio_of, savings
 from carbonq.ratebook import OPEN_STATUSES, RateBook, Row, make_rate, rate_row, worst
-from carbonq.units import from_quanta
 
 __all__ = [
     "METHOD",
@@ -36,7 +37,7 @@ __all__ = [
     "Booking",
     "EngineBatch",
     "Fact",
-    "ItemFigures",
+    "Figures",
     "RateBook",
     "WorkItem",
     "book",
@@ -141,7 +142,7 @@ class _Booker:
         self._used_facts = {self._fact_id: batch.fact}
         self._used_rates: dict[str, Rate] = {}
         self._awaited: dict[tuple[Signal, str, datetime], None] = {}
-        self._moer_statuses: list[RateStatus] = []
+        self._parts: list[PartRates] = []
 
     def run(self, items: Sequence[tuple[Any, ...]]) -> Booking:
         batch_rows: list[Row] = []
@@ -163,19 +164,37 @@ class _Booker:
             engine_batches=batch_rows,
             entries=Entries(blocks),
             awaited=awaited,
-            figures=self._figures(blocks, len(items)),
+            figures=self._figures(blocks, columns),
         )
 
-    def _figures(self, blocks: Sequence[Block], count: int) -> list[ItemFigures]:
-        quality, status = self._batch.info.quality, worst(self._moer_statuses)
-        energies, emissions = (
-            _sums([_values(block, name) for block in blocks], count) for name in ("energy_uj", "emission_g")
+    def _figures(self, blocks: Sequence[Block], columns: Mapping[str, tuple[Any, ...]]) -> Figures:
+        pairs = list(zip(columns["baseline_region"], columns["baseline_window_at"], strict=True))
+        distinct = {pair: self._baseline_at(*pair) for pair in dict.fromkeys(pairs)}
+        energies, emissions, inventories, alternatives, saved = (
+            _totals([_values(block, name) for block in blocks], len(pairs))
+            for name in ("energy_uj", "emission_g", "inventory_g", "baseline_g", "saved_g")
         )
-        ids = list(zip(*(_values(block, "entry_id") for block in blocks), strict=True)) or [()] * count
-        return [
-            ItemFigures(energy, None if grams is None else from_quanta(grams), quality, status, own)
-            for own, energy, grams in zip(ids, energies, emissions, strict=True)
-        ]
+        return Figures(
+            engine_batch_id=self._batch.engine_batch_id,
+            region=self._batch.fact.region,
+            pue=self._batch.fact.pue,
+            quality=self._batch.info.quality,
+            status=worst(part.moer_status for part in self._parts),
+            inventory_status=worst(part.aer_status for part in self._parts),
+            parts=tuple(self._parts),
+            baselines=[distinct[pair] for pair in pairs],
+            energies_uj=energies,
+            emissions=emissions,
+            inventories=inventories,
+            alternatives=alternatives,
+            savings=saved,
+        )
+
+    def _baseline_at(self, region: str | None, window_at: datetime | None) -> BaselineAt | None:
+        if region is None or window_at is None:
+            return None
+        known = self._baselines.get((region, window_at))
+        return BaselineAt(region, window_at, None if known is None else known.status)
 
     def _find(self, signal: Signal, zone: str, window_at: datetime) -> tuple[Rate | None, RateStatus]:
         rate, status = self._rates.lookup(signal, zone, window_at)
@@ -249,7 +268,8 @@ class _Booker:
         aer, aer_status = self._find(Signal.AER, zone, part.window_at)
         self._await(moer_status, Signal.MOER, zone, part.window_at)
         self._await(aer_status, Signal.AER, zone, part.window_at)
-        self._moer_statuses.append(moer_status)
+        energy_uj = _sum((part.gpu_uj, part.cpu_uj, part.dram_uj))
+        self._parts.append(PartRates(part.window_at, energy_uj, moer, moer_status, aer, aer_status))
         pairs = list(zip(columns["baseline_region"], columns["baseline_window_at"], strict=True))
         distinct = {pair: self._baseline(*pair) for pair in dict.fromkeys(pairs)}
         baselines = [distinct[pair] for pair in pairs]
@@ -330,6 +350,13 @@ def _sums(columns: Sequence[Sequence[Any]], count: int) -> Sequence[Any]:
     if not columns or any(None in column for column in columns):
         return [None] * count
     return columns[0] if len(columns) == 1 else list(map(sum, zip(*columns, strict=True)))
+
+
+def _totals(columns: Sequence[Sequence[Any]], count: int) -> Sequence[Any]:
+    """Add the parts' columns item by item; None for an item of which a part is not known, or that has no part."""
+    if len(columns) == 1:
+        return columns[0]
+    return [None if None in values else sum(values) for values in zip(*columns, strict=True)] or [None] * count
 
 
 def _values(block: Block, name: str) -> Sequence[Any]:

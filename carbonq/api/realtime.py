@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
@@ -18,18 +19,21 @@ import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from carbonq import estimate, telemetry
+from carbonq import answers, estimate, telemetry
 from carbonq.api import problems
-from carbonq.api.auth import Caller
+from carbonq.api.auth import Caller, needs
 from carbonq.api.body import read_object
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.dispatcher import Reply
 from carbonq.api.interactive import Wanted, route_view
+from carbonq.api.openapi import JSON, Content, gives, operation
 from carbonq.api.schemas import find_model, label, names
+from carbonq.api.shapes.openai import Completion, Embeddings, NewChat, NewEmbeddings
+from carbonq.engines.protocol import ENGINE_FAILED
 from carbonq.errors import InvalidRequest, Unavailable
-from carbonq.model import Endpoint, Model, Region, WorkClass
+from carbonq.model import Endpoint, Model, Region, Scope, WorkClass
 
-router = APIRouter()
+router = APIRouter(dependencies=[needs(Scope.SUBMIT)])
 
 #: What ``carbon`` may hold in a realtime body; times and caps belong to jobs.
 _CARBON_FIELDS = frozenset({"class", "product_line", "regions", "session", "slo_ms", "workload"})
@@ -37,17 +41,54 @@ _CARBON_FIELDS = frozenset({"class", "product_line", "regions", "session", "slo_
 #: Longest latency budget that a call may state, in milliseconds.
 _MAX_SLO_MS = 600_000
 
+#: Why a realtime call ran where and when it did.
+_AT_ONCE = {"reason": "realtime", "sentence": "answered at once by the nearest healthy region that had room"}
+
 #: The status of an answer that nobody reads any more, as proxies log it.
 _GONE = 499
 
 
-@router.post(Endpoint.EMBEDDINGS.value)
+#: Headers of an answer, and those that say what ``carbon`` leaves out.
+_ANSWERED = ("X-Carbonq-Class", "X-Carbonq-Energy-Wh", "X-Carbonq-Gco2e", "X-Carbonq-Region")
+_TERMS = ("X-Carbonq-Product-Line", "X-Carbonq-Regions", "X-Carbonq-Workload")
+
+_REFUSALS = (
+    *("context_length_exceeded", "invalid_json", "model_mismatch", ("model_not_found", 400), "unknown_region"),
+    *("request_timeout", "request_too_large", "unsupported_encoding", "unsupported_media_type"),
+    *("engine_error", "broker_unavailable", "model_draining", "model_paused", "no_region_available"),
+    *("realtime_failed", "realtime_timeout", "tenant_draining", "tenant_paused"),
+)
+
+
+@router.post(
+    Endpoint.EMBEDDINGS.value,
+    **operation(
+        "create_embeddings",
+        "openai",
+        answers={200: gives(Embeddings, headers=_ANSWERED)},
+        errors=_REFUSALS,
+        body={JSON: Content(NewEmbeddings, {"model": "wordllama-256", "input": "The grid is cleanest at night."})},
+        headers=_TERMS,
+    ),
+)
 async def embeddings(request: Request, api: ApiDep, caller: CallerDep) -> Response:
     """Embed now."""
     return await _answer(request, api, caller, Endpoint.EMBEDDINGS)
 
 
-@router.post(Endpoint.CHAT.value)
+@router.post(
+    Endpoint.CHAT.value,
+    **operation(
+        "create_chat_completion",
+        "openai",
+        answers={200: gives(Completion, headers=_ANSWERED)},
+        errors=_REFUSALS,
+        body={
+            JSON: Content(NewChat, {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "Hi"}]})
+        },
+        headers=_TERMS,
+    ),
+)
 async def chat_completions(request: Request, api: ApiDep, caller: CallerDep) -> Response:
     """Complete a chat now; streaming is refused."""
     return await _answer(request, api, caller, Endpoint.CHAT)
@@ -71,6 +112,7 @@ async def _answer(request: Request, api: Api, caller: Caller, endpoint: Endpoint
         "product_line": carbon["product_line"],
         "workload": carbon["workload"],
         "class": carbon["class"].value,
+        "why": _AT_ONCE if routing is None else {name: routing[name] for name in ("reason", "sentence")},
         "endpoint": endpoint.value,
         "model": model.name,
         "requested_model": requested,
@@ -188,9 +230,11 @@ def _response(request: Request, reply: Reply, routing: dict[str, Any] | None, wo
     values, region = reply.values, reply.region.name
     headers = {"X-Carbonq-Region": region, "X-Carbonq-Class": work_class.value}
     error = values.get("error")
-    status = int(values.get("status_code") or 500)
+    status = int(values.get("status_code") or ENGINE_FAILED)
     if error is not None or status >= 400:
         error = error or {}
+        if values.get("is_final"):
+            headers["X-Should-Retry"] = "false"  # the engine would fail on it again, and burn as much
         return problems.problem(
             status,
             str(error.get("message") or f"the engine in {region} failed on this request"),
@@ -199,15 +243,14 @@ def _response(request: Request, reply: Reply, routing: dict[str, Any] | None, wo
             instance=request.url.path,
             headers=headers,
         )
-    carbon: dict[str, Any] = values.get("carbon") or {}
+    written: str = values["carbon_json"]
+    shown: dict[str, Any] = json.loads(written, parse_float=str)  # as it is written, digit by digit
     for header, field in (("X-Carbonq-Energy-Wh", "energy_wh"), ("X-Carbonq-Gco2e", "gco2e")):
-        if carbon.get(field) is not None:
-            headers[header] = str(carbon[field])
+        if shown.get(field) is not None:
+            headers[header] = str(shown[field])
     routed = {} if routing is None else {"routing": routing}
-    carbon = {**carbon, "class": work_class.value, "engine_s": values.get("engine_s"), **routed}
-    usage = {**values["usage"], "carbon": carbon}
+    added = {"class": work_class.value, "engine_s": values.get("engine_s"), **routed}
+    carbon = b"".join((written[:-1].encode(), b",", orjson.dumps(added)[1:]))
     # The engine's body is spliced, not parsed: a vector would be decoded and encoded again for nothing.
-    body = values["body_json"].encode().rstrip()
-    assert body.endswith(b"}")
-    content = b"".join((body[:-1], b',"usage":', orjson.dumps(usage), b"}"))
+    content = answers.body(values["body_json"].encode(), answers.with_carbon(values["usage"], carbon))
     return Response(content, status, media_type="application/json", headers=headers)

@@ -26,7 +26,7 @@ from carbonq import __version__, estimate
 from carbonq.engines import openai_answers
 from carbonq.engines.openai_answers import Answer, ChatStream
 from carbonq.engines.openai_calls import Caller, FailedError, Patience, RefusedError
-from carbonq.engines.protocol import EngineRequest, EngineResult, ShouldStop, Stopped
+from carbonq.engines.protocol import ENGINE_FAILED, EngineRequest, EngineResult, ShouldStop, Stopped
 from carbonq.errors import ConfigError, EngineAway, EngineError, InvalidRequest
 from carbonq.model import Endpoint, Model
 
@@ -316,7 +316,9 @@ class OpenAIHttpEngine:
         if failed:
             logger.warning("%s gave no answer to %d of %d items: %s", self._model.name, *_counts(failed, found))
         return [
-            EngineResult(502, None, 0, error_code="engine_error", error_message=one.message, is_retryable=True)
+            EngineResult(
+                ENGINE_FAILED, None, 0, error_code="engine_error", error_message=one.message, is_retryable=True
+            )
             if isinstance(one, _Failed)
             else one
             for one in found

@@ -6,6 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+#: The status of a request that its engine failed on, of a job's item and of a realtime call alike: the engine stands
+#: behind carbonq as a server behind a gateway.
+ENGINE_FAILED = 502
+
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
@@ -21,10 +25,10 @@ class EngineResult:
 
     ``body_json`` is the serialised OpenAI response body *without* its ``usage`` member (bytes, so that a million
     vectors are encoded once); ``error_code`` and ``error_message`` are set instead when this item alone failed, with
-    ``status_code`` 400 for the client's fault and 500 for ours. Tokens count what was really computed, failed or not.
-    ``is_retryable``: the item failed in a way that another attempt may mend. ``is_estimated``: the engine did not say
-    how many tokens there were, the counts are estimates. ``ttft_s`` is the time to the first token and ``decode_s``
-    that from the first token to the last, in machine seconds; None is unknown.
+    ``status_code`` 400 for the client's fault and ``ENGINE_FAILED`` for the engine's. Tokens count what was really
+    computed, failed or not. ``is_retryable``: the item failed in a way that another attempt may mend. ``is_estimated``:
+    the engine did not say how many tokens there were, the counts are estimates. ``ttft_s`` is the time to the first
+    token and ``decode_s`` that from the first token to the last, in machine seconds; None is unknown.
     """
 
     status_code: int

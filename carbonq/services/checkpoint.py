@@ -15,7 +15,7 @@ from carbonq import answers, batching, booking, ids, ledger
 from carbonq.booking import Booking, EngineBatch, WorkItem
 from carbonq.engines.protocol import EngineResult
 from carbonq.errors import CarbonqError
-from carbonq.model import AttemptOutcome, Claim, Item, ItemState, Signal, WorkClass
+from carbonq.model import AttemptOutcome, Claim, Item, ItemState, WorkClass
 from carbonq.ratebook import Row
 from carbonq.services import burnt as burnt_rows
 from carbonq.services import weighing
@@ -112,6 +112,7 @@ class Writer:
         self._infos = infos
         self._stated = site.models[claim.chunk.model]
         self._model = site.weighed.of(self._stated)
+        self._why = answers.why(claim.placement)
         self._sums: dict[str, Sums] = {}
         self._number = 0
 
@@ -175,16 +176,15 @@ class Writer:
         ended: dict[tuple[str, ItemState, str | None], list[int]],
         overtaken: Mapping[int, ItemState],
     ) -> None:
-        carbons: Iterable[dict[str, Any] | None] = [None] * len(one.items)
+        carbons: Iterable[bytes] = [b"null"] * len(one.items)
         if one.burnt is not None:
             if self._model.learns_weights:
                 self._sums[one.burnt.engine_batch_id] = Sums.of(_counts(one.results), one.burnt)
             booked = self._book(one, one.burnt, overtaken)
             made.bookings.append(booked)
             made.burnt.append(one.burnt)
-            g_per_kwh = self._intensity(one.burnt)
-            region = self._site.region.name
-            carbons = [answers.carbon(figures, region, g_per_kwh) for figures in booked.figures]
+            assert booked.figures is not None
+            carbons = answers.carbons(booked.figures, self._why)
         batch_id = one.burnt.engine_batch_id if one.burnt is not None else ids.new("eb")
         endpoint = self._claim.chunk.endpoint
         for position, (item, result, carbon) in enumerate(zip(one.items, one.results, carbons, strict=True)):
@@ -192,8 +192,7 @@ class Writer:
                 continue
             request_id = f"req_{batch_id[3:]}_{position}"
             if result.error_code is None and result.body_json is not None:
-                used = answers.usage(result, endpoint)
-                used["carbon"] = carbon
+                used = answers.with_carbon(answers.usage(result, endpoint), carbon)
                 line = answers.output_line(item.custom_id, request_id, result.body_json, used)
                 lines.setdefault((item.job_id, "output"), []).append(line)
                 ended.setdefault((item.job_id, ItemState.SUCCEEDED, None), []).append(item.item_id)
@@ -266,11 +265,6 @@ class Writer:
             recorded_at=self._site.machine.now(),
             recorded_by=self._site.worker_id,
         )
-
-    def _intensity(self, burnt: Burnt) -> Any:
-        rates = self._site.rates()
-        rate, _ = rates.lookup(Signal.MOER, self._site.region.zone, burnt.parts[-1].window_at)
-        return None if rate is None else rate.g_per_kwh
 
 
 def _counts(results: Sequence[EngineResult]) -> tuple[int, int, int]:
@@ -345,7 +339,7 @@ def to_record(made: Checkpoint) -> dict[str, Any]:
         "at": iso(made.at),
         "ended": [[job_id, state.value, code, item_ids] for job_id, state, code, item_ids in made.ended],
         "segments": [asdict(segment) for segment in made.segments],
-        "bookings": [booking.dumps(replace(one, figures=[])).decode() for one in made.bookings],
+        "bookings": [booking.dumps(one).decode() for one in made.bookings],
         "burnt": burnt_rows.to_json(made.burnt),
         "tenants": made.tenants,
         "learned": None if made.learned is None else asdict(made.learned),

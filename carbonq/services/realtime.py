@@ -1,8 +1,9 @@
 """Answer one realtime call on a region's worker: one engine call of one item, metered, with its entry written behind.
 
-No database and no planner on the way. The request is the API's payload: ``request_id, tenant, api_key_id,
+No database and no planner on the way. The request is the API's payload: ``request_id, tenant, api_key_id, why,
 product_line, workload, endpoint, model, requested_model, body``. The answer: ``status_code``, ``body_json`` (text,
-without ``usage``), ``usage``, ``carbon``, ``region``, ``engine_s``, ``energy_uj``; or ``status_code`` and ``error``.
+without ``usage``), ``usage``, ``carbon_json`` (text, so that no digit is lost on the way), ``region``, ``engine_s``,
+``energy_uj``; or ``status_code`` and ``error``.
 """
 
 from __future__ import annotations
@@ -15,10 +16,10 @@ from typing import Any
 
 from carbonq import answers, batching, ids, ledger
 from carbonq.booking import Booking, EngineBatch, WorkItem
-from carbonq.engines.protocol import Engine, EngineRequest, EngineResult, ShouldStop, Stopped
+from carbonq.engines.protocol import ENGINE_FAILED, Engine, EngineRequest, EngineResult, ShouldStop, Stopped
 from carbonq.errors import EngineAway, EngineError
 from carbonq.meters.protocol import MeteredPart, MeterInfo
-from carbonq.model import Endpoint, EntryKind, Model, Signal, WorkClass
+from carbonq.model import Endpoint, EntryKind, Model, WorkClass
 from carbonq.services import weighing
 from carbonq.services.site import Site
 
@@ -68,8 +69,10 @@ def answer(
         closing.when_known(lambda: keep(_wasted(site, batch(None), payload, "failed")))
         logger.warning("engine failed on realtime call %s: %s", payload["request_id"], failure)
         reason = failure.message if failure is not None else "no result"
-        status = 503 if isinstance(failure, EngineAway) else 500
-        return _error(status, failure.code if failure is not None else "engine_error", reason, None)
+        status = 503 if isinstance(failure, EngineAway) else ENGINE_FAILED
+        code = failure.code if failure is not None else EngineError.code
+        is_final = failure is not None and not failure.is_retryable
+        return _error(status, code, reason, None) | {"is_final": is_final}
     item = _item(payload, result)
 
     def book() -> Booking:
@@ -90,19 +93,16 @@ def answer(
         closing.when_known(lambda: keep(book()))
     if result.error_code is not None or result.body_json is None:
         return _error(result.status_code, result.error_code, result.error_message, result.error_param)
-    figures = booked.figures[0] if is_known else replace(booked.figures[0], energy_uj=None, emission_g=None)
-    rate, _ = site.rates().lookup(Signal.MOER, site.region.zone, closing.so_far()[0][-1].window_at)
+    assert booked.figures is not None
+    figures = booked.figures if is_known else booked.figures.unmetered()
     return {
         "status_code": result.status_code,
         "body_json": result.body_json.decode(),
         "usage": answers.usage(result, Endpoint(payload["endpoint"])),
-        "carbon": {
-            **answers.carbon(figures, site.region.name, None if rate is None else rate.g_per_kwh),
-            "entry_ids": list(figures.entry_ids),
-        },
+        "carbon_json": answers.carbons(figures, payload.get("why"))[0].decode(),
         "region": site.region.name,
         "engine_s": engine_s,
-        "energy_uj": figures.energy_uj,
+        "energy_uj": figures.energies_uj[0],
     }
 
 

@@ -19,7 +19,7 @@ import orjson
 
 from carbonq import batching, retry
 from carbonq.blobs import Ranges
-from carbonq.engines.protocol import EngineRequest, EngineResult, Stopped
+from carbonq.engines.protocol import ENGINE_FAILED, EngineRequest, EngineResult, Stopped
 from carbonq.errors import EngineAway, EngineError, LeaseLost, NotFound, StoreUnavailable
 from carbonq.model import AttemptOutcome, Chunk, Claim, Item
 from carbonq.services import blob_place
@@ -332,7 +332,7 @@ class _Run:
         may_retry = error.is_retryable and self._taken.claim.attempt < self._site.limits.max_attempts
         logger.warning("engine failed on %d items: %s", len(batch), error)
         if len(batch) == 1 and not may_retry:
-            failed = EngineResult(500, None, 0, error_code=error.code, error_message=error.message)
+            failed = EngineResult(ENGINE_FAILED, None, 0, error_code=error.code, error_message=error.message)
             self._keep(batch, [failed], self._attempt.end("failed"))
             return
         self._since.wasted.append(self._attempt.end("failed"))
@@ -378,7 +378,7 @@ class _Run:
 
 
 class _Lines:
-    """The input lines of a chunk's items, made ready a job at a time, few jobs at once."""
+    """The input lines of a chunk's items, made ready a blob at a time, few at once; small jobs share one."""
 
     def __init__(self, site: Site, taken: _Taken) -> None:
         self._site = site
@@ -386,7 +386,8 @@ class _Lines:
         self._ranges: dict[str, Ranges] = {}
         self._spans: dict[str, list[tuple[int, int]]] = {}
         for item in taken.items:
-            self._spans.setdefault(item.job_id, []).append((item.line_offset, item.line_bytes))
+            blob = self._infos[item.job_id].input_blob
+            self._spans.setdefault(blob, []).append((item.line_offset, item.line_bytes))
 
     def requests(self, batch: Sequence[Item]) -> list[EngineRequest]:
         """Parse the bodies of items; each was checked when it was submitted."""
@@ -398,12 +399,12 @@ class _Lines:
         ]
 
     def _input(self, job_id: str) -> Ranges:
-        found = self._ranges.get(job_id)
+        blob = self._infos[job_id].input_blob
+        found = self._ranges.get(blob)
         if found is None:
             if len(self._ranges) >= MAX_INPUTS:
                 self._ranges.pop(next(iter(self._ranges))).close()
-            found = self._site.blobs.ranges(self._infos[job_id].input_blob, self._spans[job_id])
-            self._ranges[job_id] = found
+            found = self._ranges[blob] = self._site.blobs.ranges(blob, self._spans[blob])
         return found
 
     def close(self) -> None:

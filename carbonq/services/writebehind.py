@@ -10,7 +10,6 @@ import logging
 import queue
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from carbonq import booking
@@ -84,7 +83,7 @@ class WriteBehind:
             self._keep(batch)
 
     def _keep(self, batch: Sequence[Booking]) -> None:
-        rows = [booking.dumps(replace(one, figures=[])).decode() for one in batch]
+        rows = [booking.dumps(one).decode() for one in batch]
         try:
             self._spool.put({"kind": "bookings", "bookings": rows})
         except StoreUnavailable as full:

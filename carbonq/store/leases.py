@@ -24,15 +24,17 @@ from carbonq.model import (
     Item,
     ItemState,
     NewChunk,
+    Placement,
     RegionState,
     Renewal,
+    Signal,
 )
 from carbonq.store import chunks as chunk_rows
 from carbonq.store import holds, regions
 from carbonq.store import items as item_rows
 from carbonq.store.database import Tx
 from carbonq.store.dialect import machine_now, skip_locked
-from carbonq.store.tables import attempts, chunks, items, jobs
+from carbonq.store.tables import attempts, chunks, items, jobs, placements
 
 _OPEN = (ChunkState.WAITING.value, ChunkState.PLACED.value)
 
@@ -112,7 +114,16 @@ def claim(tx: Tx, chunk_id: str, *, worker_id: str, region: str, lease_s: float,
         attempt=attempt,
         worker_id=worker_id,
         region=region,
+        placement=_placement(tx, found["placement_id"]),
     )
+
+
+def _placement(tx: Tx, placement_id: str | None) -> Placement | None:
+    # A statement of its own: what the dispatcher wrote just before its commit is not in the snapshot of the one that
+    # waited for it.
+    columns = [placements.c[name] for name in Placement.__dataclass_fields__]
+    row = tx.execute(select(*columns).where(placements.c.placement_id == placement_id)).mappings().one_or_none()
+    return None if row is None else Placement(**{**row, "signal": Signal(row["signal"] or Signal.MOER)})
 
 
 def fence(tx: Tx, chunk_id: str, token: int, *, lease_s: float) -> datetime:

@@ -26,6 +26,7 @@ REGION: Mapping[str, Sequence[str]] = {
     "items": ("SELECT", "UPDATE"),
     "jobs": ("SELECT", "UPDATE"),
     "observations": ("SELECT",),
+    "placements": ("SELECT",),
     "rates": ("SELECT", "INSERT"),
     "regions": ("SELECT",),
     "schema_floor": ("SELECT",),

@@ -14,22 +14,25 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-import uvicorn
-
+from carbonq.api.allowance import Allowance
 from carbonq.api.app import create_app
 from carbonq.api.auth import KeyRing
 from carbonq.api.background import Refresh
 from carbonq.api.context import Api, ApiTickets, Limits
 from carbonq.api.directory import Directory
 from carbonq.api.dispatcher import Dispatcher
+from carbonq.api.feed import Feed
 from carbonq.api.interactive import Router
 from carbonq.api.nudger import Nudger
 from carbonq.api.process import listen
+from carbonq.api.server import Server, server_config
 from carbonq.blobs.folder import FolderStore
 from carbonq.clock import Clock
 from carbonq.model import Endpoint, Model, Region
 from carbonq.models import BUILTIN
+from carbonq.services.group_commit import GroupCommit, GroupStore
 from carbonq.services.rates import RateCache
+from carbonq.services.standing import Standing
 from carbonq.store import keys, regions
 from carbonq.store.database import Database
 from carbonq.testing import FakeClock, MemoryTickets
@@ -73,7 +76,7 @@ def answer(region: str, payload: dict[str, Any]) -> dict[str, Any]:
         "status_code": 200,
         "body_json": json.dumps(result),
         "usage": usage,
-        "carbon": {**CARBON, "region": region},
+        "carbon_json": json.dumps({**CARBON, "region": region, "why": payload.get("why")}),
         "engine_s": 0.001,
     }
 
@@ -135,15 +138,25 @@ def build_api(
         tickets, directory, timeout_s=kept.realtime_timeout_s, queue_limit=kept.realtime_queue_limit, slo_s=slo_s
     )
     rates = RateCache(REGIONS)
+    blobs = FolderStore(root)
+    store = GroupStore(
+        db,
+        blobs,
+        clock,
+        Standing(db, clock, dict(BUILTIN) if models is None else models),
+        home_region="fr",
+        regions=lambda: list(directory.snapshot.regions.values()) or list(REGIONS),
+    )
     return Api(
         db=db,
-        blobs=FolderStore(root),
+        blobs=blobs,
         clock=clock,
         models=dict(BUILTIN) if models is None else models,
         regions=REGIONS,
         home_region="fr",
         limits=kept,
         keyring=KeyRing(db, settings_key=settings_key, settings_tenant="default"),
+        allowance=Allowance(db, clock),
         directory=directory,
         dispatcher=dispatcher,
         router=Router(directory, dispatcher.load, rates, clock),
@@ -152,6 +165,8 @@ def build_api(
         max_stale_s=7200.0,
         tickets=tickets,
         nudger=Nudger(tickets),
+        group=GroupCommit(store.settle),
+        feed=Feed(db, period_s=0.05),
     )
 
 
@@ -174,9 +189,7 @@ def serving(api: Api, *, background: list[Refresh] | None = None) -> Iterator[st
     """Serve an API by uvicorn on a free port, in a thread, and yield its URL."""
     listener = listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
-    server = uvicorn.Server(
-        uvicorn.Config(create_app(api, background=background), log_config=None, access_log=False, lifespan="on")
-    )
+    server = Server(server_config(create_app(api, background=background)), api.feed.close)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:

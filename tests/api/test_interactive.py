@@ -49,6 +49,7 @@ def test_an_interactive_call_goes_to_the_cleanest_region_and_says_why(harness: H
     assert (found["class"], found["routing"]["reason"]) == ("interactive", "cleanest")
     assert [one["region"] for one in found["routing"]["candidates"]] == ["se", "fr"]
     assert "se" in found["routing"]["sentence"]
+    assert found["why"] == {name: found["routing"][name] for name in ("reason", "sentence")}
     (region, payload), *_ = harness.tickets.realtime_calls
     assert (region, payload["class"]) == ("se", "interactive")
     assert http.post("/v1/embeddings", json=EMBED).headers["x-carbonq-region"] == "fr"  # realtime: the nearest

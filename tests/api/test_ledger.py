@@ -95,7 +95,7 @@ def book(harness: Harness, batch_id: str, *, tenant: str, job_id: str | None = N
                 recorded_by="worker-fr",
             )
             ledger_rows.insert_booking(tx, idle)
-    return [entry_id for figures in booking.figures for entry_id in figures.entry_ids]
+    return [entry_id for figures in booking.figures or () for entry_id in figures.entry_ids]
 
 
 def _fields(batch: EngineBatch) -> dict[str, object]:

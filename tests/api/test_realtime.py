@@ -24,6 +24,7 @@ def test_an_embedding_comes_with_its_carbon(harness: Harness, http: httpx.Client
     assert body["data"][0]["embedding"] == [0.5, -0.5, 0.25, 1.0]
     assert body["usage"]["prompt_tokens"] == 3
     assert body["usage"]["carbon"]["region"] == "fr" and body["usage"]["carbon"]["gco2e"] == 0.00008
+    assert body["usage"]["carbon"]["why"]["reason"] == "realtime"
     assert response.headers["x-carbonq-region"] == "fr"
     assert float(response.headers["x-carbonq-energy-wh"]) == 0.0002
     assert float(response.headers["x-carbonq-gco2e"]) == 0.00008
@@ -122,6 +123,18 @@ def test_no_broker_and_no_answer(harness: Harness, http: httpx.Client) -> None:
     assert (response.status_code, response.json()["error"]["code"]) == (503, "realtime_timeout")
     harness.tickets.answer = answer
     assert http.post("/v1/embeddings", json=EMBED).headers["x-carbonq-region"] == "se"  # the one that answers
+
+
+def test_an_engine_that_failed_is_a_bad_gateway_and_says_whether_to_ask_again(
+    harness: Harness, http: httpx.Client
+) -> None:
+    failed: dict[str, Any] = {"status_code": 502, "error": {"code": "engine_error", "message": "no memory"}}
+    harness.tickets.answer = lambda region, payload: failed | {"is_final": False}
+    response = http.post("/v1/embeddings", json=EMBED)
+    assert (response.status_code, response.json()["error"]["code"]) == (502, "engine_error")
+    assert (response.json()["error"]["type"], response.headers.get("x-should-retry")) == ("server_error", None)
+    harness.tickets.answer = lambda region, payload: failed | {"is_final": True}
+    assert http.post("/v1/embeddings", json=EMBED).headers["x-should-retry"] == "false"
 
 
 def test_an_engine_that_is_away_says_when_to_come_again(harness: Harness, http: httpx.Client) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from dataclasses import replace
 from pathlib import Path
@@ -47,7 +48,7 @@ def test_an_answer_carries_usage_and_carbon_and_is_booked(bench: Bench) -> None:
     behind.close()
     assert answer["status_code"] == 200
     assert answer["usage"] == {"prompt_tokens": 2, "total_tokens": 2}
-    assert answer["carbon"]["region"] == "fr"
+    assert json.loads(answer["carbon_json"])["region"] == "fr"
     assert answer["energy_uj"] == ITEM_UJ
     (entry,) = bench.rows(entries)
     assert (getattr(entry, "class"), entry.tenant, entry.job_id, entry.custom_id) == ("realtime", "acme", None, "req_1")
@@ -68,7 +69,7 @@ def test_an_engine_that_fails_is_said_and_its_energy_is_wasted(bench: Bench) -> 
     kept: list[Booking] = []
     bench.engine = FakeEngine(failures=[EngineError("no memory", is_retryable=True), EngineAway("refused")])
     answer = realtime.answer(bench.site, payload(), kept.append)
-    assert (answer["status_code"], answer["error"]["message"]) == (500, "no memory")
+    assert (answer["status_code"], answer["error"]["message"], answer["is_final"]) == (502, "no memory", False)
     answer = realtime.answer(bench.site, payload(), kept.append)
     assert (answer["status_code"], answer["error"]["code"]) == (503, "engine_away")
     assert [one.entries[0]["kind"] for one in kept] == ["wasted", "wasted"]

@@ -6,11 +6,12 @@ import threading
 from collections.abc import Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import update
+from sqlalchemy import insert, update
 
 from carbonq.blobs.disk import FileRanges
 from carbonq.engines.protocol import EngineRequest, Stopped
@@ -23,8 +24,9 @@ from carbonq.services.site import Limits
 from carbonq.store import jobs as job_rows
 from carbonq.store import leases, regions, throughputs
 from carbonq.store.database import Database
-from carbonq.store.tables import attempts, entries, events, jobs
+from carbonq.store.tables import attempts, chunks, entries, events, jobs, placements
 from carbonq.testing import FakeEngine
+from carbonq.units import iso
 from tests.services.running import ITEM_UJ, MODEL, Bench
 
 GO = threading.Event()
@@ -69,8 +71,28 @@ def test_an_output_line_is_openais_with_carbon(bench: Bench) -> None:
     assert carbon["signal"] == "marginal"
     assert carbon["status"] == "provisional"
     assert carbon["energy_wh"] == pytest.approx(ITEM_UJ / 3.6e9)
+    assert carbon["facility_energy_wh"] == pytest.approx(ITEM_UJ / 3.6e9 * 1.2)
     assert carbon["gco2e"] == pytest.approx(ITEM_UJ / 3.6e12 * 1.2 * 100)
     assert carbon["intensity_g_per_kwh"] == 100
+    (entry,) = bench.rows(entries)
+    assert carbon["entry_ids"] == [entry.entry_id]
+    assert Decimal(str(carbon["baseline_gco2e"])) == entry.baseline_g
+    assert carbon["why"] is None  # it was dispatched without a placement
+
+
+def test_an_output_line_says_why_it_ran_there_and_then(bench: Bench) -> None:
+    job_id = bench.job(1)
+    chunk_id = bench.chunk(job_id)
+    placed = {"placement_id": "plc_1", "chunk_id": chunk_id, "plan_id": "plan_1", "region": "fr", "reason": "carbon"}
+    at = bench.clock.now()
+    with bench.db.write() as tx:
+        tx.execute(insert(placements).values(**placed, window_at=at, g_per_kwh=Decimal("80.50"), created_at=at))
+        tx.execute(update(chunks).where(chunks.c.chunk_id == chunk_id).values(placement_id="plc_1"))
+    run_chunk(bench.site, chunk_id, GO)
+    (line,) = bench.lines(job_id, "output")
+    why = line["response"]["body"]["usage"]["carbon"]["why"]
+    assert (why["reason"], why["planned_region"], why["planned_window"]) == ("carbon", "fr", iso(at))
+    assert (why["forecast_g_per_kwh"], why["forecast_signal"], why["forecast_issued_at"]) == (80.5, "moer", None)
 
 
 def test_entries_name_their_placement_and_baseline(bench: Bench) -> None:

@@ -16,7 +16,7 @@ def settings_alone_choose_database_and_broker(run: Run) -> None:
     job = client.submit(documents(count), endpoint="/v1/embeddings", model=MODEL, deadline="40m")
     run.job_ids.append(str(job["id"]))
     assert client.wait(job["id"], timeout_s=90, poll_s=0.1)["state"] == "completed"
-    lines = [json.loads(line) for line in client.results(job["id"])]
+    lines = [json.loads(line) for line in client.result_lines(job["id"])]
     assert sorted(line["custom_id"] for line in lines) == sorted(f"c{i}" for i in range(count))
     assert all(line["response"]["status_code"] == 200 for line in lines)
     export = io.StringIO(b"".join(client.ledger_csv(job_id=job["id"])).decode(), newline="")
@@ -48,4 +48,4 @@ def realtime_calls_do_not_wait_for_flexible_work(run: Run) -> None:
     answers = [run.on.realtime("north") for _ in range(5)]
     assert not run.is_final(job_id)  # it answered in the middle of the work
     assert all(answer["status_code"] == 200 for answer in answers)
-    assert answers[0]["carbon"]["region"] == "north"
+    assert json.loads(answers[0]["carbon_json"])["region"] == "north"

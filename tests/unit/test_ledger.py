@@ -104,19 +104,20 @@ def test_a_batch_over_a_window_edge_has_one_entry_per_window_and_counts_tokens_o
         (2, W0 + WINDOW, 0, 9),
         (2, W0 + WINDOW, 0, 1),
     ]
+    assert booked.figures is not None
     first = booked.figures[0]
     assert first.entry_ids == (booked.entries[0]["entry_id"], booked.entries[2]["entry_id"])
     assert first.energy_uj == booked.entries[0]["energy_uj"] + booked.entries[2]["energy_uj"]
     assert first.emission_g == booked.entries[0]["emission_g"] + booked.entries[2]["emission_g"]
-    assert first.quality is Quality.ESTIMATED
-    assert first.status is RateStatus.PROVISIONAL
+    assert booked.figures.quality is Quality.ESTIMATED
+    assert booked.figures.status is RateStatus.PROVISIONAL
 
 
 def test_one_missing_rate_makes_the_items_emission_unknown_not_smaller() -> None:
     booked = book(batch(parts=[part(0), part(1)]), rate_book([rate()]))
     assert booked.entries[0]["emission_g"] is not None
-    assert booked.figures[0].emission_g is None
-    assert booked.figures[0].status is RateStatus.MISSING
+    assert booked.figures is not None and booked.figures[0].emission_g is None
+    assert booked.figures.status is RateStatus.MISSING
     assert booked.entries[-1]["emission_g"] is None
     assert booked.entries[-1]["moer_rate_id"] is None
 
@@ -133,7 +134,7 @@ def test_unmetered_energy_is_unknown_and_not_zero() -> None:
     assert entry["emission_g"] is None
     assert entry["baseline_g"] is None
     assert booked.engine_batches[0]["energy_uj"] is None
-    assert booked.figures[0].energy_uj is None
+    assert booked.figures is not None and booked.figures[0].energy_uj is None
 
 
 def test_embodied_carbon_is_the_hardware_over_its_life_for_the_time_and_share() -> None:
