@@ -17,7 +17,7 @@ from carbonq.config import RegionSettings, Settings
 from carbonq.engines.protocol import Engine
 from carbonq.errors import ConfigError, NotFound
 from carbonq.meters.protocol import Component, Meter
-from carbonq.model import Endpoint, Maintenance, Model, Region
+from carbonq.model import Endpoint, Maintenance, Model, Quota, Region
 from carbonq.plan.treatment import TreatmentRules
 from carbonq.services import installation, setup
 from carbonq.services.installation import Shared
@@ -211,6 +211,24 @@ def _region(name: str, region: RegionSettings) -> Region:
 def make_treatments(settings: Settings) -> TreatmentRules:
     """Return whose jobs are only observed, and which share of the others is held out."""
     return TreatmentRules(settings.observe_only, frozenset(settings.observe_tenants), settings.holdout_share)
+
+
+def make_quota(settings: Settings) -> Quota:
+    """Return the limits of tenants that have none of their own."""
+    return Quota(
+        open_jobs=settings.quota_open_jobs,
+        items_waiting=settings.quota_items_waiting,
+        bytes_waiting=settings.quota_bytes_waiting,
+        tokens_per_day=settings.quota_tokens_per_day,
+        requests_per_minute=settings.tenant_requests_per_minute,
+        tokens_per_minute=settings.tenant_tokens_per_minute,
+    )
+
+
+def redis_url(settings: Settings) -> str | None:
+    """Return the broker's address where it is a Redis; None for any other, or none."""
+    url = "" if settings.broker_url is None else settings.broker_url.get_secret_value()
+    return url if url.startswith(("redis://", "rediss://")) and ";" not in url else None
 
 
 def make_models(settings: Settings) -> dict[str, Model]:

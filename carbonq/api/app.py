@@ -10,6 +10,7 @@ import anyio.to_thread
 from fastapi import FastAPI
 
 from carbonq.api import (
+    admin,
     forecasts,
     health,
     items,
@@ -29,12 +30,14 @@ from carbonq.api import (
 )
 from carbonq.api.background import Background, Refresh
 from carbonq.api.context import Api
+from carbonq.api.hosts import HostCheck
 from carbonq.api.guard import Guard
 from carbonq.api.request_id import RequestId
 from carbonq.api.waiting import Finals
 from carbonq.store import jobs as job_rows
 
 _ROUTERS = (
+    admin.router,
     forecasts.router,
     health.router,
     items.router,
@@ -54,6 +57,7 @@ _ROUTERS = (
 #: How often the API's memory is renewed, in machine seconds.
 DIRECTORY_PERIOD_S = 1.0
 KEYS_PERIOD_S = 2.0
+KEY_USES_PERIOD_S = 60.0
 RATES_PERIOD_S = 10.0
 SWEEP_PERIOD_S = 600.0
 
@@ -65,6 +69,8 @@ def refreshes(api: Api) -> list[Refresh]:
     """Return what an API must call now and then."""
     return [
         Refresh("API keys", KEYS_PERIOD_S, api.keyring.refresh),
+        Refresh("last uses of API keys", KEY_USES_PERIOD_S, api.keyring.write_uses),
+        Refresh("quotas", KEYS_PERIOD_S, api.allowance.refresh),
         Refresh("rates", RATES_PERIOD_S, lambda: api.rates.refresh(api.db, api.clock.now())),
         Refresh("regions", DIRECTORY_PERIOD_S, api.directory.refresh),
         Refresh("uploads", SWEEP_PERIOD_S, lambda: api.blobs.sweep(_ABANDONED_S)),
@@ -88,6 +94,7 @@ def create_app(api: Api, *, background: Sequence[Refresh] | None = None) -> Fast
         finally:
             await anyio.to_thread.run_sync(worker.stop)
             api.dispatcher.close()
+            await api.rate_limits.close()
 
     app = FastAPI(
         title="carbonq",
@@ -103,6 +110,8 @@ def create_app(api: Api, *, background: Sequence[Refresh] | None = None) -> Fast
     openapi.install(app)
     for router in _ROUTERS:
         app.include_router(router)
+    if api.allowed_hosts is not None:
+        app.add_middleware(HostCheck, allowed=api.allowed_hosts)
     app.add_middleware(Guard)
     app.add_middleware(RequestId)  # outermost: what the guard refuses has an id, too
     return app

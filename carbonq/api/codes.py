@@ -50,6 +50,9 @@ CODES: Mapping[str, Code] = {
     "engine_away": _c(500, says="the engine's server is down or refuses us", do="try again later"),
     "engine_error": _c(500, says="the engine failed", do="try again; if it stays, give the operator the request id"),
     "headers_too_large": _c(431, says="the request's target and headers are too long", do="send less of them"),
+    "host_not_allowed": _c(
+        421, says="the API listens on this machine alone and has no such name", do="use 127.0.0.1 or localhost"
+    ),
     "idempotency_key_reused": _c(
         422, says="the `Idempotency-Key` stands for another request", do="use a fresh key for another request"
     ),
@@ -97,6 +100,9 @@ CODES: Mapping[str, Code] = {
     "quota_exceeded": _c(
         429, says="a limit was reached; the sentence names it", do="wait for `Retry-After`, or ask for less"
     ),
+    "rate_limit_exceeded": _c(
+        429, says="the requests or tokens of this minute are used up", do="wait for `Retry-After`"
+    ),
     "realtime_failed": _c(503, says="the worker failed on the call", do="try again after `Retry-After`"),
     "realtime_timeout": _c(503, says="no answer came in time", do="try again after `Retry-After`"),
     "region_not_found": _c(400, says="there is no such region", do="`GET /v1/regions` lists them"),
@@ -114,6 +120,9 @@ CODES: Mapping[str, Code] = {
     "tenant_draining": _c(503, says="an operator takes no new work of the tenant", do="try again after `Retry-After`"),
     "tenant_paused": _c(503, says="an operator has paused the tenant", do="try again after `Retry-After`"),
     "target_too_long": _c(414, says="the path with its query is too long", do="shorten it; no id of ours is that long"),
+    "token_limit_exceeded": _c(
+        429, says="the tenant's tokens of the day are used up", do="wait for `Retry-After`, or ask for less"
+    ),
     "too_many_tasks": _c(400, says="the input has more items than a job may hold", do="split it over several jobs"),
     "unavailable": _c(503, says="something carbonq depends on is away", do="try again after `Retry-After`"),
     "unknown_region": _c(400, says="there is no such region", do="`GET /v1/regions` lists them"),

@@ -8,10 +8,12 @@ from typing import Annotated, Any, Protocol
 
 from fastapi import Depends, Request
 
+from carbonq.api.allowance import Allowance
 from carbonq.api.auth import Caller, KeyRing, caller_of
 from carbonq.api.directory import Directory
 from carbonq.api.dispatcher import Dispatcher
 from carbonq.api.interactive import Router
+from carbonq.api.limits import RateLimits
 from carbonq.api.nudger import Nudger
 from carbonq.api.sums import JobChunks, JobSums
 from carbonq.blobs import BlobStore
@@ -62,7 +64,8 @@ class Limits:
 class Api:
     """Everything behind the routes. ``regions`` are those of the settings; the directory knows how they are now.
 
-    ``settle_after_s`` and ``max_stale_s`` are grid seconds.
+    ``settle_after_s`` and ``max_stale_s`` are grid seconds. ``allowed_hosts``: names that it answers to beside those of
+    loopback; None: to any.
     """
 
     db: Database
@@ -73,6 +76,7 @@ class Api:
     home_region: str
     limits: Limits
     keyring: KeyRing
+    allowance: Allowance
     directory: Directory
     dispatcher: Dispatcher
     router: Router
@@ -86,6 +90,8 @@ class Api:
     sums: JobSums = field(default_factory=JobSums)
     chunks: JobChunks = field(default_factory=JobChunks)
     treatments: TreatmentRules = field(default_factory=TreatmentRules)
+    rate_limits: RateLimits = field(default_factory=RateLimits)
+    allowed_hosts: Sequence[str] | None = None
 
 
 def api_of(request: Request) -> Api:

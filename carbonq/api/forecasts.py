@@ -10,20 +10,21 @@ import numpy as np
 from fastapi import APIRouter, Query
 
 from carbonq.api import views
+from carbonq.api.auth import needs
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.openapi import gives, operation
 from carbonq.api.shapes.planning import Forecast as ForecastShape
 from carbonq.api.shapes.planning import IssuePage
 from carbonq.api.shapes.planning import Outlook as OutlookShape
 from carbonq.errors import InvalidRequest, NotFound
-from carbonq.model import Region, Signal
+from carbonq.model import Region, Scope, Signal
 from carbonq.services.outlook import load_outlook
 from carbonq.signals import Forecast
 from carbonq.store import forecasts, sources
 from carbonq.store.sources import SourceState
 from carbonq.units import WINDOW_S, iso, parse_iso, window_of
 
-router = APIRouter()
+router = APIRouter(dependencies=[needs(Scope.READ)])
 
 #: Issues on one page at most; each may hold 864 values.
 MOST_ISSUES = 100

@@ -7,15 +7,16 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from carbonq.api import views
+from carbonq.api.auth import needs
 from carbonq.api.context import ApiDep, CallerDep
 from carbonq.api.openapi import gives, operation
 from carbonq.api.shapes.jobs import ItemPage
 from carbonq.errors import NotFound
-from carbonq.model import ItemState
+from carbonq.model import ItemState, Scope
 from carbonq.store import jobs, overview
 from carbonq.units import iso
 
-router = APIRouter(prefix="/v1/jobs")
+router = APIRouter(prefix="/v1/jobs", dependencies=[needs(Scope.READ)])
 
 
 @router.get(

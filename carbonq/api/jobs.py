@@ -14,7 +14,7 @@ from fastapi.responses import Response
 
 from carbonq import jsonl
 from carbonq.api import schemas, views
-from carbonq.api.auth import Caller
+from carbonq.api.auth import Caller, needs
 from carbonq.api.body import drain, media_type_of, read_object, stage, unsupported
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.openapi import JSON, Answer, Content, Parameter, gives, operation
@@ -24,7 +24,7 @@ from carbonq.api.shapes.jobs import NewJob as NewJobShape
 from carbonq.api.waiting import Finals, Preference, preference, unless_gone
 from carbonq.blobs import Staged
 from carbonq.errors import InvalidRequest
-from carbonq.model import Endpoint, Job, JobState, LatePolicy, NewJob, Region
+from carbonq.model import Endpoint, Job, JobState, LatePolicy, NewJob, Region, Scope
 from carbonq.services import cancel, submit
 from carbonq.store import jobs, overview, throughputs
 
@@ -85,6 +85,7 @@ _STORED = ("Location", "Preference-Applied", "Idempotency-Replayed")
 
 @router.post(
     "",
+    dependencies=[needs(Scope.SUBMIT)],
     **operation(
         "submit_job",
         "jobs",
@@ -218,7 +219,7 @@ def submit_limits(api: Api) -> submit.Limits:
     )
 
 
-@router.get("", **operation("list_jobs", "jobs", answers={200: gives(JobPage)}))
+@router.get("", dependencies=[needs(Scope.READ)], **operation("list_jobs", "jobs", answers={200: gives(JobPage)}))
 def list_jobs(
     api: ApiDep,
     caller: CallerDep,
@@ -234,6 +235,7 @@ def list_jobs(
 
 @router.get(
     "/{job_id}",
+    dependencies=[needs(Scope.READ)],
     **operation(
         "get_job",
         "jobs",
@@ -293,6 +295,7 @@ def is_known(etag: str, if_none_match: str | None) -> bool:
 
 @router.post(
     "/{job_id}/cancel",
+    dependencies=[needs(Scope.SUBMIT)],
     **operation("cancel_job", "jobs", answers={200: gives(JobShape)}, errors=("not_found",)),
 )
 def cancel_job(job_id: str, api: ApiDep, caller: CallerDep) -> dict[str, Any]:
@@ -302,6 +305,7 @@ def cancel_job(job_id: str, api: ApiDep, caller: CallerDep) -> dict[str, Any]:
 
 @router.get(
     "/{job_id}/chunks",
+    dependencies=[needs(Scope.READ)],
     **operation("list_chunks", "jobs", answers={200: gives(JobChunkPage)}, errors=("not_found",)),
 )
 def list_chunks(

@@ -12,19 +12,19 @@ from fastapi.responses import StreamingResponse
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from carbonq.api import views
-from carbonq.api.auth import Caller
+from carbonq.api.auth import Caller, needs
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.openapi import Answer, Content, gives, operation
 from carbonq.api.shapes.ledger import CheckedEntry, EntryPage
 from carbonq.errors import InvalidRequest, NotFound
-from carbonq.model import EntryKind, RateStatus
+from carbonq.model import EntryKind, RateStatus, Scope
 from carbonq.services import export as streaming
 from carbonq.services.export import Format
 from carbonq.store import exports, jobs
 from carbonq.store.exports import Selection
 from carbonq.units import grams, plain
 
-router = APIRouter()
+router = APIRouter(dependencies=[needs(Scope.EXPORT)])
 
 
 class Filter(BaseModel):

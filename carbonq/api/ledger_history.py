@@ -6,14 +6,16 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from carbonq.api.auth import needs
 from carbonq.api.context import ApiDep, CallerDep
 from carbonq.api.openapi import gives, operation
 from carbonq.api.shapes.ledger import Changes, History
 from carbonq.errors import InvalidRequest
+from carbonq.model import Scope
 from carbonq.services import history
 from carbonq.units import parse_iso
 
-router = APIRouter()
+router = APIRouter(dependencies=[needs(Scope.EXPORT)])
 
 
 @router.get(

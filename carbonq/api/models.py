@@ -7,13 +7,14 @@ from typing import Any
 from fastapi import APIRouter
 
 from carbonq.api import views
+from carbonq.api.auth import needs
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.openapi import gives, operation
 from carbonq.api.shapes.planning import ModelPage, ModelView
 from carbonq.errors import NotFound
-from carbonq.model import Model
+from carbonq.model import Model, Scope
 
-router = APIRouter(prefix="/v1/models")
+router = APIRouter(prefix="/v1/models", dependencies=[needs(Scope.READ, Scope.SUBMIT, Scope.EXPORT)])
 
 #: OpenAI's objects have a creation time in Unix seconds; ours are configured, not created.
 _CREATED = 1_764_547_200

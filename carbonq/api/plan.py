@@ -9,17 +9,18 @@ import numpy as np
 from fastapi import APIRouter, Query
 
 from carbonq.api import jobs, views
+from carbonq.api.auth import needs
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.openapi import gives, operation
 from carbonq.api.shapes.planning import Plan
-from carbonq.model import Signal
+from carbonq.model import Scope, Signal
 from carbonq.plan.needs import Reason
 from carbonq.services.outlook import load_outlook
 from carbonq.store import overview, sources
 from carbonq.store.overview import PlacedCell, PlacedChunk, PlanRow
 from carbonq.units import WINDOW_S, iso
 
-router = APIRouter()
+router = APIRouter(dependencies=[needs(Scope.READ)])
 
 
 @router.get("/v1/plan", **operation("get_plan", "planning", answers={200: gives(Plan)}))

@@ -10,12 +10,14 @@ import socket
 import uvicorn
 
 from carbonq import telemetry, wiring
+from carbonq.api.allowance import Allowance
 from carbonq.api.app import create_app
-from carbonq.api.auth import KeyRing, check_exposure
+from carbonq.api.auth import KeyRing, check_exposure, is_loopback
 from carbonq.api.context import Api, Limits
 from carbonq.api.directory import Directory
 from carbonq.api.dispatcher import Dispatcher
 from carbonq.api.interactive import Router
+from carbonq.api.limits import RateLimits
 from carbonq.api.nudger import Nudger
 from carbonq.config import Settings
 from carbonq.errors import ConfigError
@@ -58,6 +60,14 @@ def make_api(runtime: wiring.Runtime, tickets: Tickets) -> Api:
     rates = RateCache(runtime.regions, settle_after_s=settings.settle_after_s, max_stale_s=settings.max_stale_s)
     rules = Rules(settings.interactive_gain, settings.interactive_gain_g_per_kwh, settings.interactive_switches)
     settings_key = None if settings.api_key is None else settings.api_key.get_secret_value()
+    allowance = Allowance(runtime.db, runtime.clock, defaults=wiring.make_quota(settings))
+    rate_limits = RateLimits(
+        requests_per_minute=settings.requests_per_minute,
+        tokens_per_minute=settings.tokens_per_minute,
+        quota_of=allowance.of,
+        redis_url=wiring.redis_url(settings),
+        prefix=settings.queue_prefix,
+    )
     return Api(
         db=runtime.db,
         blobs=runtime.blobs,
@@ -67,6 +77,9 @@ def make_api(runtime: wiring.Runtime, tickets: Tickets) -> Api:
         home_region=settings.first_region,
         limits=limits,
         keyring=KeyRing(runtime.db, settings_key=settings_key, settings_tenant=settings.tenant),
+        allowance=allowance,
+        rate_limits=rate_limits,
+        allowed_hosts=settings.allowed_hosts if is_loopback(settings.host) else None,
         directory=directory,
         dispatcher=dispatcher,
         router=Router(directory, dispatcher.load, rates, runtime.clock, rules=rules),

@@ -6,12 +6,14 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from carbonq.api.auth import needs
 from carbonq.api.context import ApiDep, CallerDep
 from carbonq.api.openapi import gives, operation
 from carbonq.api.shapes.ledger import Proof
+from carbonq.model import Scope
 from carbonq.services.proof import prove
 
-router = APIRouter()
+router = APIRouter(dependencies=[needs(Scope.EXPORT)])
 
 
 @router.get(

@@ -11,7 +11,7 @@ import anyio.to_thread
 from fastapi import APIRouter, Request
 
 from carbonq.api import jobs, schemas, views
-from carbonq.api.auth import Caller
+from carbonq.api.auth import Caller, needs
 from carbonq.api.body import read_object, stage
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.openapi import JSON, Content, gives, operation
@@ -19,14 +19,14 @@ from carbonq.api.shapes.planning import NewQuote
 from carbonq.api.shapes.planning import Quote as QuoteShape
 from carbonq.blobs import Staged
 from carbonq.errors import InvalidRequest
-from carbonq.model import NewJob
+from carbonq.model import NewJob, Scope
 from carbonq.plan.quote import Point
 from carbonq.services import quote, submit
 from carbonq.services.quote import Ask, Quote, SetPoint
 from carbonq.store import throughputs
 from carbonq.units import iso, wh
 
-router = APIRouter(prefix="/v1/quotes")
+router = APIRouter(prefix="/v1/quotes", dependencies=[needs(Scope.SUBMIT)])
 
 #: The deadline that stands in for none while the other fields are checked.
 _SOME_DEADLINE = "24h"

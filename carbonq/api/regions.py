@@ -9,16 +9,17 @@ from typing import Any
 from fastapi import APIRouter
 
 from carbonq.api import views
+from carbonq.api.auth import needs
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.openapi import gives, operation
 from carbonq.api.shapes.planning import RegionPage
-from carbonq.model import Rate, RateKind, RateStatus, Region, Signal
+from carbonq.model import Rate, RateKind, RateStatus, Region, Scope, Signal
 from carbonq.ratebook import RateBook
 from carbonq.store import installation, rates, sources
 from carbonq.store.sources import SourceState
 from carbonq.units import WINDOW, iso, plain, window_of
 
-router = APIRouter()
+router = APIRouter(dependencies=[needs(Scope.READ)])
 
 
 @router.get("/v1/regions", **operation("list_regions", "planning", answers={200: gives(RegionPage)}))

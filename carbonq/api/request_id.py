@@ -1,4 +1,7 @@
-"""Give every request an id (scope, log, ``x-request-id``) and count its answer. Plain ASGI, so that streams pass."""
+"""Give every request an id (scope, log, ``x-request-id``) and count its answer. Plain ASGI, so that streams pass.
+
+Whatever stands in the scope's ``carbonq.headers`` by then is put on the answer, also on one that is an error.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +30,9 @@ class RequestId:
 
         async def send_with_id(message: Message) -> None:
             if message["type"] == "http.response.start":
-                MutableHeaders(scope=message)["X-Request-Id"] = request_id
+                headers = MutableHeaders(scope=message)
+                headers["X-Request-Id"] = request_id
+                headers.update(scope.get("carbonq.headers", {}))
                 _count(scope, message["status"])
             await send(message)
 

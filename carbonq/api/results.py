@@ -7,14 +7,16 @@ from typing import Any
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
+from carbonq.api.auth import needs
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.download import download
 from carbonq.api.openapi import Answer, operation, sends
 from carbonq.errors import Conflict, NotFound
+from carbonq.model import Scope
 from carbonq.store import jobs
 from carbonq.units import iso
 
-router = APIRouter(prefix="/v1/jobs")
+router = APIRouter(prefix="/v1/jobs", dependencies=[needs(Scope.READ)])
 
 MEDIA_TYPE = "application/x-ndjson"
 

@@ -7,11 +7,12 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from carbonq.api import views
+from carbonq.api.auth import needs
 from carbonq.api.context import ApiDep, CallerDep
 from carbonq.api.jobs import regions_of
 from carbonq.api.openapi import gives, operation
 from carbonq.api.shapes.jobs import Why
-from carbonq.model import Signal
+from carbonq.model import Scope, Signal
 from carbonq.plan.outlook import Outlook
 from carbonq.plan.why import Cell, Explained, Passed
 from carbonq.services import why
@@ -19,7 +20,7 @@ from carbonq.services.why import Group, World
 from carbonq.store import jobs, throughputs
 from carbonq.units import iso
 
-router = APIRouter(prefix="/v1/jobs")
+router = APIRouter(prefix="/v1/jobs", dependencies=[needs(Scope.READ)])
 
 #: Chunks named of a group at most; the others are alike, and ``/chunks`` lists all.
 MOST_IDS = 20

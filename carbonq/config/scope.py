@@ -45,6 +45,7 @@ _HOST: Mapping[type[BaseModel], frozenset[str]] = {
     Settings: frozenset(
         {
             "accounts",
+            "allowed_hosts",
             "api_url",
             "data_dir",
             "flower_host",

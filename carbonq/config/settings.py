@@ -70,6 +70,11 @@ class Settings(Strict):
     flower_host: str = Field("127.0.0.1", description="Address Flower binds; it asks for its password on any.")
     flower_port: int = Field(5555, ge=0, le=65535, description="Port of Flower on loopback; 0: any free one.")
     flower_password: SecretStr | None = Field(None, description="Flower's password (user carbonq); unset: made.")
+    allowed_hosts: tuple[str, ...] = Field(
+        (),
+        description="Names that an API on a loopback address answers to beside 127.0.0.1 and localhost: those of a "
+        "proxy on this machine.",
+    )
     api_key: SecretStr | None = Field(None, description="The key that CLI and client send; also accepted by the API.")
     api_url: str | None = Field(
         None, description="Where the CLI finds the API; unset: as the stack of data_dir says, else http://host:port."
@@ -179,6 +184,28 @@ class Settings(Strict):
     )
     interactive_switches: int = Field(4, ge=0, description="... and so many times in any hour, for each model.")
     realtime_queue_limit: int = Field(64, ge=1, description="Realtime calls in flight per API process before 429.")
+    quota_open_jobs: int | None = Field(
+        None, ge=0, description="Most open jobs of a tenant that has no limit of its own (`carbonq tenants limit`)."
+    )
+    quota_items_waiting: int | None = Field(
+        None, ge=0, description="Most items of a tenant that have not ended, of all its open jobs."
+    )
+    quota_bytes_waiting: int | None = Field(None, ge=0, description="Most bytes of inputs of a tenant's open jobs.")
+    quota_tokens_per_day: int | None = Field(
+        None, ge=0, description="Most tokens of a tenant's jobs and realtime calls in a grid day (UTC)."
+    )
+    requests_per_minute: int | None = Field(
+        None, ge=1, description="Most requests a machine minute with an API key that has no limit of its own."
+    )
+    tokens_per_minute: int | None = Field(
+        None, ge=1, description="Most tokens of realtime calls a machine minute, likewise."
+    )
+    tenant_requests_per_minute: int | None = Field(
+        None, ge=1, description="Most requests a machine minute with all keys of a tenant that has no limit of its own."
+    )
+    tenant_tokens_per_minute: int | None = Field(
+        None, ge=1, description="Most tokens of realtime calls a machine minute, likewise."
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Level of the log files.")
 
     @field_validator("data_dir")
