@@ -70,6 +70,13 @@ HEADERS: dict[str, tuple[Json, str, Any]] = {
     "Range": ({"type": "string"}, "one range of bytes", "bytes=0-99"),
     "Retry-After": ({"type": "integer", "minimum": 0}, "seconds after which another look is worth it", 5),
     "WWW-Authenticate": ({"type": "string"}, "how to send a key", "Bearer"),
+    "X-Carbonq-Class": ({"type": "string"}, "the class of work it was answered as", "realtime"),
+    "X-Carbonq-Energy-Wh": ({"type": "string"}, "the call's energy, in Wh", "0.0002"),
+    "X-Carbonq-Gco2e": ({"type": "string"}, "the call's marginal emission, in grams", "0.00008"),
+    "X-Carbonq-Product-Line": ({"type": "string", "maxLength": 255}, "for budgets and reports", "search"),
+    "X-Carbonq-Region": ({"type": "string"}, "the region that answered", "fr"),
+    "X-Carbonq-Regions": ({"type": "string"}, "where it may run; names with commas", "fr,se"),
+    "X-Carbonq-Workload": ({"type": "string", "maxLength": 255}, "for budgets and reports", "chatbot"),
     "X-Request-Id": ({"type": "string"}, "names the request in the server's log", "req_0190c2a17b0e"),
 }
 
@@ -196,7 +203,7 @@ class _Parts:
         self._shapes: dict[type[BaseModel], None] = {Problem: None}
         self._codes: dict[tuple[str, int], None] = {}
         self._headers: dict[str, None] = {}
-        self._wanted: list[tuple[Json, type[BaseModel]]] = []
+        self._wanted: list[Json] = []
 
     def schema(self, shape: type[BaseModel] | Json | None) -> Json:
         if shape is None:
@@ -210,8 +217,8 @@ class _Parts:
         made: Json = {"schema": self.schema(content.schema)}
         if content.example is not None:
             made["example"] = content.example
-        elif isinstance(content.schema, type):
-            self._wanted.append((made, content.schema))
+        elif content.schema is not None:
+            self._wanted.append(made)
         return made
 
     def header(self, name: str) -> Json:
@@ -237,8 +244,8 @@ class _Parts:
             [(shape, "validation") for shape in self._shapes], ref_template="#/components/schemas/{model}"
         )
         schemas: Json = made["$defs"]
-        for place, shape in self._wanted:
-            place["example"] = example_of(schemas[shape.__name__], schemas)
+        for place in self._wanted:
+            place["example"] = example_of(place["schema"], schemas)
         return {
             "schemas": dict(sorted(schemas.items())),
             "examples": {f"{code}_{status}": _problem_example(code, status) for code, status in sorted(self._codes)},

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import json
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
@@ -19,9 +18,9 @@ import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from carbonq import answers, estimate, telemetry
+from carbonq import estimate, telemetry
 from carbonq.api import problems
-from carbonq.api.auth import Caller, needs
+from carbonq.api.auth import Caller
 from carbonq.api.body import read_object
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.dispatcher import Reply
@@ -29,11 +28,10 @@ from carbonq.api.interactive import Wanted, route_view
 from carbonq.api.openapi import JSON, Content, gives, operation
 from carbonq.api.schemas import find_model, label, names
 from carbonq.api.shapes.openai import Completion, Embeddings, NewChat, NewEmbeddings
-from carbonq.engines.protocol import ENGINE_FAILED
 from carbonq.errors import InvalidRequest, Unavailable
-from carbonq.model import Endpoint, Model, Region, Scope, WorkClass
+from carbonq.model import Endpoint, Model, Region, WorkClass
 
-router = APIRouter(dependencies=[needs(Scope.SUBMIT)])
+router = APIRouter()
 
 #: What ``carbon`` may hold in a realtime body; times and caps belong to jobs.
 _CARBON_FIELDS = frozenset({"class", "product_line", "regions", "session", "slo_ms", "workload"})
@@ -41,15 +39,13 @@ _CARBON_FIELDS = frozenset({"class", "product_line", "regions", "session", "slo_
 #: Longest latency budget that a call may state, in milliseconds.
 _MAX_SLO_MS = 600_000
 
-#: Why a realtime call ran where and when it did.
-_AT_ONCE = {"reason": "realtime", "sentence": "answered at once by the nearest healthy region that had room"}
-
 #: The status of an answer that nobody reads any more, as proxies log it.
 _GONE = 499
 
 
 #: Headers of an answer, and those that say what ``carbon`` leaves out.
 _ANSWERED = ("X-Carbonq-Class", "X-Carbonq-Energy-Wh", "X-Carbonq-Gco2e", "X-Carbonq-Region")
+_CHAT = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "When is the grid clean?"}]}
 _TERMS = ("X-Carbonq-Product-Line", "X-Carbonq-Regions", "X-Carbonq-Workload")
 
 _REFUSALS = (
@@ -83,9 +79,7 @@ async def embeddings(request: Request, api: ApiDep, caller: CallerDep) -> Respon
         "openai",
         answers={200: gives(Completion, headers=_ANSWERED)},
         errors=_REFUSALS,
-        body={
-            JSON: Content(NewChat, {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "Hi"}]})
-        },
+        body={JSON: Content(NewChat, _CHAT)},
         headers=_TERMS,
     ),
 )
@@ -112,7 +106,6 @@ async def _answer(request: Request, api: Api, caller: Caller, endpoint: Endpoint
         "product_line": carbon["product_line"],
         "workload": carbon["workload"],
         "class": carbon["class"].value,
-        "why": _AT_ONCE if routing is None else {name: routing[name] for name in ("reason", "sentence")},
         "endpoint": endpoint.value,
         "model": model.name,
         "requested_model": requested,
@@ -230,11 +223,9 @@ def _response(request: Request, reply: Reply, routing: dict[str, Any] | None, wo
     values, region = reply.values, reply.region.name
     headers = {"X-Carbonq-Region": region, "X-Carbonq-Class": work_class.value}
     error = values.get("error")
-    status = int(values.get("status_code") or ENGINE_FAILED)
+    status = int(values.get("status_code") or 500)
     if error is not None or status >= 400:
         error = error or {}
-        if values.get("is_final"):
-            headers["X-Should-Retry"] = "false"  # the engine would fail on it again, and burn as much
         return problems.problem(
             status,
             str(error.get("message") or f"the engine in {region} failed on this request"),
@@ -243,14 +234,15 @@ def _response(request: Request, reply: Reply, routing: dict[str, Any] | None, wo
             instance=request.url.path,
             headers=headers,
         )
-    written: str = values["carbon_json"]
-    shown: dict[str, Any] = json.loads(written, parse_float=str)  # as it is written, digit by digit
+    carbon: dict[str, Any] = values.get("carbon") or {}
     for header, field in (("X-Carbonq-Energy-Wh", "energy_wh"), ("X-Carbonq-Gco2e", "gco2e")):
-        if shown.get(field) is not None:
-            headers[header] = str(shown[field])
+        if carbon.get(field) is not None:
+            headers[header] = str(carbon[field])
     routed = {} if routing is None else {"routing": routing}
-    added = {"class": work_class.value, "engine_s": values.get("engine_s"), **routed}
-    carbon = b"".join((written[:-1].encode(), b",", orjson.dumps(added)[1:]))
+    carbon = {**carbon, "class": work_class.value, "engine_s": values.get("engine_s"), **routed}
+    usage = {**values["usage"], "carbon": carbon}
     # The engine's body is spliced, not parsed: a vector would be decoded and encoded again for nothing.
-    content = answers.body(values["body_json"].encode(), answers.with_carbon(values["usage"], carbon))
+    body = values["body_json"].encode().rstrip()
+    assert body.endswith(b"}")
+    content = b"".join((body[:-1], b',"usage":', orjson.dumps(usage), b"}"))
     return Response(content, status, media_type="application/json", headers=headers)
