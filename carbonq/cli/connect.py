@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from carbonq.errors import ConfigError
 
@@ -14,17 +15,61 @@ if TYPE_CHECKING:
     from carbonq.config import Settings
     from carbonq.store.database import Database
 
+Command = TypeVar("Command", bound=Callable[..., Any])
 
-def open_client() -> Client:
-    """Return a client of the API in force: ``api_url``, else the stack running on the data folder, else host and port.
+#: What --url said.
+_url: ContextVar[str | None] = ContextVar("url", default=None)
 
-    Raises ConfigError for bad settings; nothing is sent yet.
+_REMOTE = "is_of_the_api"
+
+
+def remote(command: Command) -> Command:
+    """Mark a command that talks to the API and to nothing else, so that it has --url."""
+    setattr(command, _REMOTE, True)
+    return command
+
+
+def is_remote(command: Callable[..., Any]) -> bool:
+    """Say whether a command is marked so."""
+    return hasattr(command, _REMOTE)
+
+
+@contextmanager
+def talking_to(url: str | None) -> Generator[None]:
+    """Talk to this API while the context lasts; to the one before where None."""
+    token = _url.set(url or _url.get())
+    try:
+        yield
+    finally:
+        _url.reset(token)
+
+
+def open_client(*, timeout_s: float = 60.0, retries: int | None = None) -> Client:
+    """Return a client of the API in force: --url, ``api_url``, else this machine's stack, else host and port.
+
+    A server that does not listen is told at once; connections that break later are made again. Raises ConfigError for
+    bad settings; nothing is sent yet.
     """
     from carbonq import config
     from carbonq.client import Client
+    from carbonq.client.patience import RETRIES
 
     settings = config.given().basics()
-    return Client(find_url(settings), find_key(settings))
+    url = _url.get() or find_url(settings)
+    # An empty key sends none.
+    key = find_key(settings, url) or ""
+    return Client(url, key, timeout_s=timeout_s, retries=RETRIES if retries is None else retries, awaits_start=False)
+
+
+def is_elsewhere() -> bool:
+    """Say whether the installation is reached by its API alone: --url names one, or the settings do and no database."""
+    from carbonq import config
+
+    if _url.get() is not None:
+        return True
+    settings = config.given().basics()
+    has_database = settings.database_url is not None or (settings.data_dir / "carbonq.db").exists()
+    return settings.api_url is not None and not has_database
 
 
 @contextmanager
@@ -70,11 +115,14 @@ def find_url(settings: Settings) -> str:
     return found.api_url if found is not None else address.api_url(settings)
 
 
-def find_key(settings: Settings) -> str | None:
-    """Return the configured key, else the local one of the data folder; None if there is neither."""
+def find_key(settings: Settings, url: str) -> str | None:
+    """Return the configured key, else the local one where the API is this machine's own; None for neither.
+
+    The local key goes to no other machine, whatever --url says.
+    """
+    from carbonq.client.shared import is_loopback, local_key
+
     if settings.api_key is not None:
         return settings.api_key.get_secret_value()
-    try:
-        return (settings.data_dir / "api-key").read_text(encoding="utf-8").strip()
-    except OSError:
-        return None
+    is_own = is_loopback(url) or (settings.api_url is None and url == find_url(settings))
+    return local_key(settings.data_dir) if is_own else None

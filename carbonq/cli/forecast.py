@@ -39,6 +39,7 @@ SignalKind = Annotated[Kind | None, typer.Option("--signal", help="By default wh
 
 
 @app.command()
+@connect.remote
 def show(
     zone: Zone = None,
     signal: SignalKind = None,

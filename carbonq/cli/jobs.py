@@ -8,29 +8,43 @@ from typing import Annotated, Any
 
 import typer
 
-from carbonq.cli import connect, results
-from carbonq.cli.output import AsJson, emit_json, emit_pairs, emit_table, say
+from carbonq.cli import complete, connect, results
+from carbonq.cli.output import AsJson, Yes, confirm, emit_json, emit_pairs, emit_table, say
+from carbonq.model import JobState
 
 app = typer.Typer(no_args_is_help=True, help="Jobs: list, show, watch, cancel, results, why.")
 
-JobId = Annotated[str, typer.Argument(metavar="JOB", help="The id that `submit` printed.")]
+JobId = Annotated[
+    str, typer.Argument(metavar="JOB", help="The id that `submit` printed.", autocompletion=complete.job_ids)
+]
 
 
 @app.command("list")
+@connect.remote
 def list_jobs(
-    limit: Annotated[int, typer.Option("--limit", min=1, help="How many, newest first.")] = 20, as_json: AsJson = False
+    limit: Annotated[int, typer.Option("--limit", min=1, help="How many, newest first.")] = 20,
+    is_all: Annotated[bool, typer.Option("--all", help="All of them, however many.")] = False,
+    state: Annotated[list[JobState] | None, typer.Option("--state", help="Only these (may be repeated).")] = None,
+    as_json: AsJson = False,
 ) -> None:
     """List jobs, newest first.
 
     Example: carbonq jobs list --limit 50
+
+    Example: carbonq jobs list --state running --state waiting
     """
+    states = [one.value for one in state or ()]
     with connect.open_client() as client:
-        jobs = [job.raw for job in client.jobs(limit=limit)]
+        jobs = [job.raw for job in client.jobs(limit=None if is_all else limit, states=states)]
     if as_json:
         emit_json(jobs)
         return
     columns = ("id", "state", "model", "ended", "total", "created_at", "deadline_at")
     emit_table(columns, [[_cell(job, column) for column in columns] for job in jobs])
+    if not jobs:
+        say("no such job" if states else "no job yet; next: carbonq submit embeddings docs.jsonl --deadline 6h")
+    elif not is_all and len(jobs) == limit:
+        say(f"the newest {limit}; --all lists all")
 
 
 def _cell(job: dict[str, Any], column: str) -> object:
@@ -45,6 +59,7 @@ def _seconds(time: str) -> str:
 
 
 @app.command()
+@connect.remote
 def show(job_id: JobId, as_json: AsJson = False) -> None:
     """Show one job: progress, placement, energy and carbon.
 
@@ -63,6 +78,7 @@ def show(job_id: JobId, as_json: AsJson = False) -> None:
 
 
 @app.command()
+@connect.remote
 def watch(job_id: JobId, as_json: AsJson = False) -> None:
     """Follow a job until it is done; exit status 1 if anything of it failed.
 
@@ -76,20 +92,26 @@ def watch(job_id: JobId, as_json: AsJson = False) -> None:
 
 
 @app.command()
-def cancel(job_id: JobId, as_json: AsJson = False) -> None:
-    """Cancel what of a job has not run yet.
+@connect.remote
+def cancel(job_id: JobId, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Cancel what of a job has not run yet; what has run keeps its results.
 
-    Example: carbonq jobs cancel job_01m8...
+    On a terminal it asks before, unless --yes is given.
+
+    Example: carbonq jobs cancel job_01m8... --yes
     """
+    confirm(f"Cancel what of {job_id} has not run yet?", is_sure=yes)
     with connect.open_client() as client:
         job = client.cancel(job_id).raw
     if as_json:
         emit_json(job)
     else:
         say(f"{job_id}: {job['state']}" + (", cancelling" if job["is_cancel_requested"] else ""))
+        say(f"next: carbonq jobs show {job_id}")
 
 
 @app.command("results")
+@connect.remote
 def fetch(
     job_id: JobId,
     output: Annotated[str, typer.Option("-o", "--output", metavar="OUT", help="File to write; - is stdout.")] = "-",
@@ -97,13 +119,18 @@ def fetch(
 ) -> None:
     """Write a finished job's results: OpenAI batch output lines, in the order they were done.
 
+    A file appears whole or not at all; where the last call was cut off, this one goes on.
+
     Example: carbonq jobs results job_01m8... -o out.jsonl
+
+    Example: carbonq jobs results job_01m8... | jq -r .custom_id
     """
     with connect.open_client() as client:
-        results.write(client.result_lines(job_id, errors=True) if errors else client.result_lines(job_id), output)
+        results.fetch(client, job_id, output, errors=errors)
 
 
 @app.command()
+@connect.remote
 def why(
     job_id: JobId,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Groups of chunks told of, nearest window first.")] = 20,

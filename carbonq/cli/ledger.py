@@ -17,6 +17,7 @@ from carbonq.model import EntryKind, RateStatus
 from carbonq.units import parse_iso
 
 if TYPE_CHECKING:
+    from carbonq.client.shared import LedgerSelection
     from carbonq.store.database import Database
 
 app = typer.Typer(no_args_is_help=True, help="The ledger: export it, check an export, sum it up, settle it.")
@@ -50,6 +51,7 @@ def _time(text: str | None, option: str) -> datetime | None:
 
 
 @app.command("export")
+@connect.remote
 def export_ledger(
     *,
     output: Annotated[
@@ -73,13 +75,36 @@ def export_ledger(
 ) -> None:
     """Write the ledger: one line an entry, with every input of its figures.
 
-    The same selection as of the same time gives the same bytes.
+    The same selection as of the same time gives the same bytes. With --url, or CARBONQ_API_URL and no database here,
+    it is the API that writes: the entries of the key's tenant; a connection that breaks is made again and goes on.
 
     Example: carbonq ledger export -o ledger.csv && carbonq ledger verify ledger.csv
+
+    Example: carbonq ledger export --url https://carbonq.example --from 2026-03-01T00:00Z -o march.csv.gz
     """
     from carbonq.cli import results
     from carbonq.services import export
     from carbonq.store import exports
+
+    if connect.is_elsewhere():
+        if tenant is not None:
+            raise typer.BadParameter("--tenant goes with a database; over HTTP it is the tenant of your key")
+        _export_from_api(
+            output,
+            {
+                "job_id": job,
+                "region": region,
+                "kind": kind and kind.value,
+                "status": status and status.value,
+                "start_at": _time(start, "--from"),
+                "end_at": _time(end, "--to"),
+                "as_of": _time(as_of, "--as-of"),
+                "revisions": "all" if all_revisions else "current",
+                "after": after,
+                "header": "present" if header else "absent",
+            },
+        )
+        return
 
     selection = exports.Selection(
         tenant=tenant,
@@ -96,6 +121,18 @@ def export_ledger(
     with connect.open_database() as (_, database):
         _check_job(database, job)
         results.write(export.stream(database, selection, export.Format.of(output), has_header=header), output)
+
+
+def _export_from_api(output: str, selection: LedgerSelection) -> None:
+    from carbonq.cli import results
+
+    with connect.open_client() as client:
+        if output == "-":
+            results.write(client.ledger_csv(**selection), output)
+            return
+        results.check_writable(output)
+        client.export_ledger(output, **selection)
+    say(f"wrote {output}")
 
 
 @app.command()

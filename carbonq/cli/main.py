@@ -16,6 +16,7 @@ from carbonq import __version__
 from carbonq.cli import (
     bench,
     config,
+    connect,
     db,
     demo,
     doctor,
@@ -27,10 +28,12 @@ from carbonq.cli import (
     ledger,
     measured,
     models,
+    output,
     plan,
     quote,
     regions,
     replay,
+    shared,
     submit,
     up,
     worker,
@@ -41,7 +44,8 @@ from carbonq.model import HeldKind
 app = typer.Typer(
     name="carbonq",
     help="A carbon-aware job queue for batch AI inference, with a ledger anyone can recompute.\n\n"
-    "Try it: carbonq demo. Use it: carbonq up, then carbonq submit embeddings docs.jsonl --deadline 6h --wait.",
+    "Example: carbonq demo\n\nExample: carbonq up\n\n"
+    "Example: carbonq submit embeddings docs.jsonl --deadline 6h --wait -o out.jsonl",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -61,11 +65,17 @@ def _show_version(is_wanted: bool) -> None:
 
 @app.callback()
 def root(
+    ctx: typer.Context,
     _version: Annotated[
         bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
     ] = False,
+    quiet: shared.Quiet = False,
+    no_color: shared.NoColor = False,
+    url: shared.Url = None,
 ) -> None:
-    """Hold the options that belong to no command."""
+    """Hold the options that belong to no command; those of all commands may stand before them too."""
+    ctx.with_resource(output.speaking(is_quiet=quiet, is_colourless=no_color))
+    ctx.with_resource(connect.talking_to(url))
 
 
 app.command("demo")(demo.demo)
@@ -91,6 +101,8 @@ app.command("doctor")(doctor.doctor)
 app.command("health")(health.health)
 app.command("worker")(worker.worker)
 app.command("process")(worker.process)
+
+shared.give_to(app)
 
 
 def sentence(error: CarbonqError) -> str:

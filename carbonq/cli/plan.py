@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
-from carbonq.cli import connect
+from carbonq.cli import connect, output
 from carbonq.cli.output import AsJson, emit_json, emit_table, say
 
 app = typer.Typer(no_args_is_help=True, help="The plan in force.")
@@ -25,12 +24,10 @@ def group() -> None:
 
 
 @app.command()
+@connect.remote
 def show(
     hours: Annotated[float, typer.Option("--hours", min=0.1, max=168, help="How far ahead the map goes.")] = 24,
     is_list: Annotated[bool, typer.Option("--list", help="Only the chunks, one a line, without the map.")] = False,
-    no_color: Annotated[
-        bool, typer.Option("--no-color", help="Bars instead of colours; so also off a terminal.")
-    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show the plan in force: a map of rates by region and window with your chunks on it, and how good it is.
@@ -46,7 +43,7 @@ def show(
         return
     chunks = plan["chunks"]
     if not is_list:
-        _map(plan, no_color=no_color)
+        _map(plan)
         typer.echo("")
     if is_list:
         emit_table(_COLUMNS, [[chunk[column] for column in _COLUMNS] for chunk in chunks])
@@ -66,12 +63,10 @@ def _short(chunk: dict[str, Any]) -> list[object]:
     return [chunk["id"], chunk["state"], chunk["region"], window, chunk["forecast_g_per_kwh"], chunk["reason"]]
 
 
-def _map(plan: dict[str, Any], *, no_color: bool) -> None:
-    from rich.console import Console
-
+def _map(plan: dict[str, Any]) -> None:
     from carbonq.cli import heatmap
 
-    console = Console(file=sys.stdout, no_color=no_color or None, highlight=False, soft_wrap=True)
+    console = output.console()
     console.print(heatmap.render(plan, console))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from carbonq.cli import connect
+from carbonq.cli import complete, connect
 from carbonq.cli.inputs import first_line, format_of, opened, watched
 from carbonq.cli.output import AsJson, bar, emit_json, emit_pairs, emit_table, say
 from carbonq.model import Endpoint
@@ -34,15 +34,20 @@ class Kind(StrEnum):
 _ENDPOINTS = {Kind.EMBEDDINGS: Endpoint.EMBEDDINGS, Kind.SUMMARIZE: Endpoint.CHAT}
 
 
+@connect.remote
 def quote(
     source: Annotated[str | None, typer.Argument(metavar="[INPUT]", help="File to read; - is stdin.")] = None,
     *,
     deadline: Annotated[
         str | None, typer.Option("--deadline", help="Finished by: 6h, 90m, 2d, or an ISO time with its zone.")
     ] = None,
-    region: Annotated[list[str] | None, typer.Option("--region", help="Only this region (may be repeated).")] = None,
+    region: Annotated[
+        list[str] | None,
+        typer.Option("--region", help="Only this region (may be repeated).", autocompletion=complete.regions),
+    ] = None,
     model: Annotated[
-        str | None, typer.Option("--model", help="Model; unset: the input's own, else the kind's.")
+        str | None,
+        typer.Option("--model", help="Model; unset: the input's own, else the kind's.", autocompletion=complete.models),
     ] = None,
     kind: Annotated[
         Kind | None, typer.Option("--kind", help="What to do with documents; unset: what the model does.")
@@ -61,7 +66,7 @@ def quote(
 
     Example: carbonq quote articles.jsonl --kind summarize --deadline 6h
 
-    Without a file: carbonq quote --items 20000 --tokens 9000000 --model smollm2-135m-instruct
+    Example: carbonq quote --items 20000 --tokens 9000000 --model smollm2-135m-instruct
     """
     if (source is None) == (items is None):
         raise typer.BadParameter("give either INPUT, or --items and --tokens")

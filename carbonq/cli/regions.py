@@ -21,6 +21,7 @@ def group() -> None:
 
 
 @app.command("list")
+@connect.remote
 def list_regions(
     workers: Annotated[
         bool, typer.Option("--workers", help="List their workers: host, version, clock and whether settings agree.")

@@ -39,14 +39,27 @@ def deliver(client: Client, job: Json, output: str | None) -> None:
     if output is not None:
         # Files that were removed since are asked for too: the answer says so, where an empty file would not.
         is_there = job["has_results"] or job.get("files_removed_at") is not None
-        write(client.result_lines(job["id"]) if is_there else (), output)
+        if is_there:
+            fetch(client, job["id"], output)
+        else:
+            write((), output)
         if job["has_errors"] and output != "-":
-            write(client.result_lines(job["id"], errors=True), output + ".errors.jsonl")
+            fetch(client, job["id"], output + ".errors.jsonl", errors=True)
     for line in summary(job):
         say(line)
     progress = job["progress"]
     if progress["succeeded"] < progress["total"]:
         raise typer.Exit(1)
+
+
+def fetch(client: Client, job_id: str, output: str, *, errors: bool = False) -> None:
+    """Write a final job's output or error file; what of a file is there already is not fetched again."""
+    if output == "-":
+        write(client.result_lines(job_id, errors=errors), output)
+        return
+    check_writable(output)
+    client.download(job_id, output, errors=errors)
+    say(f"wrote {output}")
 
 
 def write(lines: Iterable[bytes], output: str) -> None:

@@ -67,23 +67,17 @@ def _problem(answer: Answer) -> CarbonqError:
     except (orjson.JSONDecodeError, KeyError, TypeError):
         return Unavailable(f"{answer.url} answered {status} without saying why; is it carbonq?")
     param, line, wait_s = detail.get("param"), detail.get("line"), retry_after_s(answer)
-    if status == 429:
-        return QuotaExceeded(message, retry_after_s=wait_s, code=code)
-    if status == 403:
-        return Forbidden(message, scopes=detail.get("scopes") or ())
-    if status >= 500:
-        return Unavailable(message, code=code, retry_after_s=5.0 if wait_s is None else wait_s)
-    if "best" in detail:
-        return Infeasible(message, best=str(detail["best"]), param=param)
-    known: dict[int, type[CarbonqError]] = {
-        401: NotAuthenticated,
-        404: NotFound,
-        409: Conflict,
-        410: NotFound,
-    }
+    known: dict[int, type[CarbonqError]] = {401: NotAuthenticated, 404: NotFound, 409: Conflict, 410: NotFound}
     if status in known:
         return known[status](message, code=code)
-    return InvalidRequest(message, param=param, line=line, code=code)
+    if status == 403:
+        return Forbidden(message, scopes=detail.get("scopes") or ())
+    if status == 429:
+        return QuotaExceeded(message, retry_after_s=wait_s, code=code)
+    if status >= 500:
+        return Unavailable(message, code=code, retry_after_s=5.0 if wait_s is None else wait_s)
+    wrong = InvalidRequest(message, param=param, line=line, code=code)
+    return Infeasible(message, best=str(detail["best"]), param=param) if "best" in detail else wrong
 
 
 def retry_after_s(answer: Answer) -> float | None:

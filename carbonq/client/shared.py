@@ -31,6 +31,9 @@ class LedgerSelection(TypedDict, total=False):
     end_at: Any
     as_of: Any
     revisions: Literal["current", "all"]
+    after: str | None
+    """Go on behind this line: ``ENTRY_ID``, with all revisions ``ENTRY_ID#REVISION``."""
+    header: Literal["present", "absent"]
 
 
 class Connection:
