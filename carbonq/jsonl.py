@@ -51,12 +51,16 @@ class RawLine(NamedTuple):
 
 
 class ParsedLine(NamedTuple):
-    """An OpenAI batch line; ``url`` and ``model`` are None where the line leaves them to the job."""
+    """An OpenAI batch line; ``url`` and ``model`` are None where the line leaves them to the job.
+
+    ``carbon``: terms of its own, as they came; only a batch knows those.
+    """
 
     custom_id: str
     url: str | None
     model: str | None
     body: Mapping[str, Any]
+    carbon: object = None
 
 
 def read_lines(stream: BinaryIO, *, max_line_bytes: int) -> Iterator[RawLine]:
@@ -200,7 +204,7 @@ def parse_line(data: bytes, number: int, *, endpoint: Endpoint | None = None, mo
             f"is {_show(named)}, but this job is for {model!r}; send one job for each model",
             code="model_mismatch",
         )
-    return ParsedLine(custom_id, url, named, checked)
+    return ParsedLine(custom_id, url, named, checked, value.get("carbon"))
 
 
 def check_custom_id(value: object, number: int, name: str = "custom_id") -> str:

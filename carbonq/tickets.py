@@ -46,6 +46,7 @@ TICK_QUEUES = {
     "retire": CONTROL_SLOW,
     "seal": CONTROL_SLOW,
     "settle": CONTROL_SLOW,
+    "validate": CONTROL_SLOW,
 }
 
 #: A nudge that nobody took within this many seconds is worthless: the next scheduled tick does its work.

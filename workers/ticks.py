@@ -16,6 +16,7 @@ from carbonq.services import (
     dispatch,
     expire,
     finish,
+    finish_batches,
     gaps,
     hold,
     learn,
@@ -25,6 +26,8 @@ from carbonq.services import (
     retire,
     seal,
     settle,
+    submit,
+    validate,
 )
 from carbonq.services.rates import RateCache
 from carbonq.services.refresh import Refresher
@@ -102,6 +105,31 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
         )
         watch.look()
 
+    def run_finish() -> None:
+        finish.finish_jobs(db, runtime.blobs, clock)
+        finish_batches.finish_batches(db, runtime.blobs, clock, keep_results_days=settings.keep_results_days)
+
+    rules = validate.Rules(
+        models=runtime.models,
+        home_region=settings.first_region,
+        limits=submit.Limits(
+            max_items=settings.max_items,
+            max_line_bytes=settings.max_line_bytes,
+            max_input_bytes=settings.max_input_bytes,
+            chunk_fill=settings.chunk_fill,
+        ),
+        worker_alive_s=settings.worker_alive_s,
+        max_stale_s=settings.max_stale_s,
+        max_chunk_items=settings.max_chunk_items,
+        price_weight_g=settings.price_weight_g,
+        treatments=wiring.make_treatments(settings),
+        quota=wiring.make_quota(settings),
+    )
+
+    def run_validate() -> None:
+        if validate.validate(db, runtime.blobs, clock, rules):
+            tickets.nudge("plan")
+
     def run_expire() -> None:
         expire.expire(db, clock)
         hold.sweep(db, clock)
@@ -128,13 +156,14 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
             worker_alive_s=settings.worker_alive_s,
         ),
         "expire": run_expire,
-        "finish": lambda: finish.finish_jobs(db, runtime.blobs, clock),
+        "finish": run_finish,
         "plan": run_plan,
         "reap": run_reap,
         "refresh": run_refresh,
         "retire": lambda: retire.retire(db, runtime.blobs, clock, keep),
         "seal": lambda: seal.seal(db),
         "settle": run_settle,
+        "validate": run_validate,
     }
 
 

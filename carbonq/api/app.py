@@ -11,6 +11,9 @@ from fastapi import FastAPI
 
 from carbonq.api import (
     admin,
+    batches,
+    events,
+    files,
     forecasts,
     health,
     items,
@@ -30,14 +33,17 @@ from carbonq.api import (
 )
 from carbonq.api.background import Background, Refresh
 from carbonq.api.context import Api
-from carbonq.api.hosts import HostCheck
 from carbonq.api.guard import Guard
+from carbonq.api.hosts import HostCheck
 from carbonq.api.request_id import RequestId
 from carbonq.api.waiting import Finals
 from carbonq.store import jobs as job_rows
 
 _ROUTERS = (
     admin.router,
+    batches.router,
+    files.router,
+    events.router,
     forecasts.router,
     health.router,
     items.router,
@@ -94,6 +100,7 @@ def create_app(api: Api, *, background: Sequence[Refresh] | None = None) -> Fast
         finally:
             await anyio.to_thread.run_sync(worker.stop)
             api.dispatcher.close()
+            await anyio.to_thread.run_sync(api.group.close)
             await api.rate_limits.close()
 
     app = FastAPI(

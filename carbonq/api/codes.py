@@ -56,6 +56,7 @@ CODES: Mapping[str, Code] = {
     "idempotency_key_reused": _c(
         422, says="the `Idempotency-Key` stands for another request", do="use a fresh key for another request"
     ),
+    "incomplete_upload": _c(400, says="the upload ended before its last boundary", do="send it again"),
     "infeasible": _c(
         400,
         says="no placement meets the deadline; `best` says what can be done",
@@ -70,6 +71,7 @@ CODES: Mapping[str, Code] = {
     "invalid_http": _c(400, says="what came is no HTTP request", do="look at the client or the proxy between"),
     "invalid_json": _c(400, says="the body is not a JSON object, or nested too deeply", do="correct the body"),
     "invalid_json_line": _c(400, says="a line of the input is not a JSON object", do="correct the line that is named"),
+    "invalid_multipart": _c(400, says="the body is no form of few small parts and one file", do="correct the form"),
     "invalid_request": _c(400, says="a field is wrong; `param` names it", do="correct it as the sentence says"),
     "invalid_value": _c(400, says="a field of a line is wrong; `param` and `line` name it", do="correct the line"),
     "job_not_final": _c(
@@ -123,8 +125,17 @@ CODES: Mapping[str, Code] = {
     "token_limit_exceeded": _c(
         429, says="the tenant's tokens of the day are used up", do="wait for `Retry-After`, or ask for less"
     ),
+    "too_many_streams": _c(
+        429,
+        says="this key or this server has as many event streams open as it may",
+        do="close some, or ask for the state by GET",
+    ),
     "too_many_tasks": _c(400, says="the input has more items than a job may hold", do="split it over several jobs"),
+    "too_many_webhooks": _c(409, says="the tenant has as many webhooks as it may", do="delete one"),
     "unavailable": _c(503, says="something carbonq depends on is away", do="try again after `Retry-After`"),
+    "unknown_parameter": _c(
+        400, says="there is no such field; `param` names it", do="correct its name, or leave it out"
+    ),
     "unknown_region": _c(400, says="there is no such region", do="`GET /v1/regions` lists them"),
     "unknown_route": _c(404, says="there is no such path", do="`/openapi.json` lists what there is"),
     "unknown_source": _c(404, says="the zone has no such source", do="leave `source` out, or take one that is named"),
@@ -132,6 +143,7 @@ CODES: Mapping[str, Code] = {
     "unsupported_encoding": _c(415, says="the body is compressed", do="send it as it is, without `Content-Encoding`"),
     "unsupported_media_type": _c(415, says="the route does not take this `Content-Type`", do="send one that is named"),
     "url_mismatch": _c(400, says="a line's `url` is not the job's endpoint", do="send one job for each endpoint"),
+    "webhook_disabled": _c(409, says="the webhook is disabled", do="enable it first"),
 }
 
 #: Codes in error files: why an item has no result. Some of the codes above come here, too.
@@ -145,6 +157,19 @@ ITEM_CODES: Mapping[str, Code] = {
     "no_summary": _c(400, says="no summary could be made of the text", do="look at the text"),
 }
 
+#: Codes in ``errors.data`` of a batch, beside those above that lines of an input may get.
+BATCH_CODES: Mapping[str, Code] = {
+    "all_requests_failed": _c(200, says="not one line succeeded", do="read the error file, which says why for each"),
+    "carbon_budget_infeasible": _c(
+        200,
+        says="even the best plan is foreseen to emit more than `max_gco2e`; the sentence has the figure",
+        do="allow more grams, regions or time, or say `on_budget`",
+    ),
+    "input_file_missing": _c(200, says="the input file is gone", do="upload it again, and tell the operator"),
+    "results_missing": _c(200, says="results are missing from the data folder", do="send the batch again"),
+    "too_many_terms": _c(200, says="its lines have more than 100 different `carbon`", do="split it"),
+}
+
 #: Codes that never leave a process, or that the command line and the client make themselves.
 INNER_CODES: frozenset[str] = frozenset({"caller_gone", "invalid_csv", "lease_lost", "overtaken", "unreachable"})
 
@@ -155,6 +180,8 @@ def page() -> str:
     lines += [_row(name, code) for name, code in sorted(CODES.items())]
     lines += ["", _ITEMS, "| code | status | what it means | what to do |", "|---|---|---|---|"]
     lines += [_row(name, code) for name, code in sorted(ITEM_CODES.items())]
+    lines += ["", _BATCHES, "| code | what it means | what to do |", "|---|---|---|"]
+    lines += [f"| `{name}` | {code.says} | {code.do} |" for name, code in sorted(BATCH_CODES.items())]
     return "\n".join(lines) + "\n"
 
 
@@ -186,6 +213,11 @@ This page is written from the code: `python -m carbonq.api.codes > docs/errors.m
 _ITEMS = """## Codes in error files
 
 Why one item has no result; the job goes on. What an engine's own server answers (its `code` or `type`) is passed on.
+"""
+
+_BATCHES = """## Codes of batches
+
+What `errors.data` of a batch says beside the codes above; the batch itself is answered with 200.
 """
 
 

@@ -8,18 +8,21 @@ from typing import Annotated, Any, Protocol
 
 from fastapi import Depends, Request
 
+from carbonq.api import batch_view
 from carbonq.api.allowance import Allowance
 from carbonq.api.auth import Caller, KeyRing, caller_of
 from carbonq.api.directory import Directory
 from carbonq.api.dispatcher import Dispatcher
+from carbonq.api.feed import Feed
 from carbonq.api.interactive import Router
 from carbonq.api.limits import RateLimits
 from carbonq.api.nudger import Nudger
-from carbonq.api.sums import JobChunks, JobSums
+from carbonq.api.sums import JobChunks, JobMemory, JobSums
 from carbonq.blobs import BlobStore
 from carbonq.clock import Clock
 from carbonq.model import Model, Region
 from carbonq.plan.treatment import TreatmentRules
+from carbonq.services.group_commit import GroupCommit
 from carbonq.services.rates import RateCache
 from carbonq.store.database import Database
 
@@ -58,6 +61,7 @@ class Limits:
     realtime_timeout_s: float
     realtime_queue_limit: int
     max_chunk_items: int = 10_000
+    webhooks_may_be_private: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,17 +89,21 @@ class Api:
     max_stale_s: float
     tickets: ApiTickets
     nudger: Nudger
+    group: GroupCommit
+    feed: Feed
     replan_margin: float = 0.03
     price_weight_g: float = 0.0
     sums: JobSums = field(default_factory=JobSums)
     chunks: JobChunks = field(default_factory=JobChunks)
+    batch_figures: JobMemory[batch_view.Figures] = field(default_factory=batch_view.memory)
+    batch_chunks: JobChunks = field(default_factory=batch_view.chunks)
     treatments: TreatmentRules = field(default_factory=TreatmentRules)
     rate_limits: RateLimits = field(default_factory=RateLimits)
     allowed_hosts: Sequence[str] | None = None
 
 
-def api_of(request: Request) -> Api:
-    """Return the app's context (a FastAPI dependency)."""
+async def api_of(request: Request) -> Api:
+    """Return the app's context (a FastAPI dependency; as a plain ``def`` it would cost each request a thread)."""
     api: Api = request.app.state.api
     return api
 

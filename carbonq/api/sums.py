@@ -9,9 +9,8 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
-from carbonq.model import Job
 from carbonq.services import summary
 from carbonq.store import overview
 from carbonq.store.database import Tx
@@ -28,6 +27,30 @@ _MAX_JOBS = 1_000
 Sums = Mapping[str, Any] | None
 
 Value = TypeVar("Value")
+
+
+class Counted(Protocol):
+    """What is summed up: a job, or a batch of jobs; ``job_id`` is its id, whichever it is."""
+
+    @property
+    def job_id(self) -> str:
+        """What it is called."""
+        ...
+
+    @property
+    def is_final(self) -> bool:
+        """Whether nothing more will happen to it."""
+        ...
+
+    @property
+    def items_ended(self) -> int:
+        """How many of its items have ended."""
+        ...
+
+    @property
+    def items_total(self) -> int:
+        """How many it has."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +71,7 @@ class JobMemory(Generic[Value]):
         self._known: dict[str, _Known[Value]] = {}
         self._lock = threading.Lock()
 
-    def of(self, tx: Tx, job: Job) -> Value:
+    def of(self, tx: Tx, job: Counted) -> Value:
         """Return a job's value, computed now or remembered. Raises what ``compute`` raises."""
         with self._lock:
             known = self._known.get(job.job_id)
@@ -86,13 +109,20 @@ class JobSums(JobMemory[Sums]):
 class JobChunks:
     """The chunks of jobs as they are now. Which those are is remembered: asking takes a pass over a job's items."""
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
-        """Begin empty."""
-        self._ids: JobMemory[Sequence[str]] = JobMemory(overview.chunk_ids, monotonic)
+    def __init__(
+        self,
+        monotonic: Callable[[], float] = time.monotonic,
+        *,
+        chunk_ids: Callable[[Tx, str], Sequence[str]] = overview.chunk_ids,
+        is_chunked: Callable[[Tx, str], bool] = overview.is_chunked,
+    ) -> None:
+        """Begin empty; the functions find the chunks of a job, or of a batch of jobs."""
+        self._ids: JobMemory[Sequence[str]] = JobMemory(chunk_ids, monotonic)
+        self._chunk_ids, self._is_chunked = chunk_ids, is_chunked
 
-    def of(self, tx: Tx, job: Job) -> list[overview.PlacedChunk]:
+    def of(self, tx: Tx, job: Counted) -> list[overview.PlacedChunk]:
         """Return a job's chunks by window, those without one last; one that was cut in two may be told some s late."""
-        if not overview.is_chunked(tx, job.job_id):  # not yet, or some items were taken out of theirs
+        if not self._is_chunked(tx, job.job_id):  # not yet, or some items were taken out of theirs
             self._ids.forget(job.job_id)
-            return overview.placed(tx, overview.chunk_ids(tx, job.job_id))
+            return overview.placed(tx, self._chunk_ids(tx, job.job_id))
         return overview.placed(tx, self._ids.of(tx, job))

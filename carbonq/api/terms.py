@@ -59,6 +59,11 @@ def _of_metadata(metadata: Mapping[str, str]) -> dict[str, str]:
     }
 
 
+def of_headers(headers: Mapping[str, str], takes: Collection[str]) -> dict[str, Any]:
+    """Return what the headers ``X-Carbonq-*`` say of some keys, as written."""
+    return {key: value for key, value in _of_headers(headers).items() if key in takes}
+
+
 def _of_headers(headers: Mapping[str, str]) -> dict[str, str]:
     return {
         name.lower().removeprefix(HEADER_PREFIX).replace("-", "_"): value

@@ -12,6 +12,7 @@ from datetime import datetime, timedelta
 
 from carbonq.blobs import BlobStore
 from carbonq.clock import Clock
+from carbonq.services import files, inputs
 from carbonq.store import forecasts, results, retention
 from carbonq.store.database import Database, Tx
 from carbonq.store.dialect import machine_now
@@ -50,7 +51,7 @@ def retire(db: Database, blobs: BlobStore, clock: Clock, keep: Keep, *, batch_ro
     now = clock.now()
     with db.read() as tx:
         machine = machine_now(tx)
-    gone = _segments(db, blobs, now - SEGMENTS_KEPT)
+    gone = _segments(db, blobs, now - SEGMENTS_KEPT) + files.retire(db, blobs, now)
     results_before = _before(now, keep.results_days)
     if results_before is not None:
         gone += _jobs(db, blobs, results_before, now, batch_rows)
@@ -94,6 +95,7 @@ def _jobs(db: Database, blobs: BlobStore, before: datetime, now: datetime, batch
         # Files first: a job whose rows are gone would leave files that nobody knows.
         for folder in (f"jobs/{job_id}", results.segment_folder(job_id)):
             blobs.delete_folder(folder)
+        _shared_input(db, blobs, job_id)
         removed = _drain(db, lambda tx, job_id=job_id: retention.delete_items(tx, job_id, limit=batch_rows))
         gone += removed
         if removed >= batch_rows * TICK_BATCHES:
@@ -101,6 +103,19 @@ def _jobs(db: Database, blobs: BlobStore, before: datetime, now: datetime, batch
         with db.write() as tx:
             retention.purge_job(tx, job_id, at=now)
     return gone
+
+
+def _shared_input(db: Database, blobs: BlobStore, job_id: str) -> None:
+    """Remove an input that a job shares with others once the last of them is out of reach.
+
+    All of them were put out of reach before, each in a transaction of its own: whoever comes last sees the others.
+    """
+    with db.read() as tx:
+        key = retention.input_of(tx, job_id)
+        span = inputs.sharers(key)
+        is_free = span is not None and retention.is_input_free(tx, key, *span)
+    if is_free:
+        blobs.delete(key)
 
 
 def _before(now: datetime, days: float | None) -> datetime | None:

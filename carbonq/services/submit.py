@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from decimal import Decimal
+from io import BufferedReader, BytesIO
+from typing import Protocol
 
 import orjson
 
@@ -19,10 +21,10 @@ from carbonq import estimate, ids, jsonl
 from carbonq.blobs import BlobStore, Staged
 from carbonq.clock import Clock
 from carbonq.errors import Conflict, Infeasible, InvalidRequest, StoreUnavailable
-from carbonq.model import Job, JobState, Model, NewItem, NewJob, Region, Throughput
+from carbonq.model import Endpoint, Job, JobState, Model, NewItem, NewJob, Quota, Region, Throughput
 from carbonq.plan import policy
 from carbonq.plan.treatment import TreatmentRules, treatment_of
-from carbonq.services import accepted, hold
+from carbonq.services import accepted, hold, quota
 from carbonq.store import events, items, jobs
 from carbonq.store.database import Database, Tx
 from carbonq.store.dialect import machine_now
@@ -44,6 +46,16 @@ class Limits:
     max_line_bytes: int = 4 * 1024 * 1024
     max_input_bytes: int = 200 * 1024 * 1024
     chunk_fill: float = 0.6
+
+
+class Readable(Protocol):
+    """An input of known size that can be read from its beginning."""
+
+    size: int
+
+    def open(self) -> BufferedReader | BytesIO:
+        """Return a stream of it. Raises StoreUnavailable."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +80,7 @@ def submit(
     limits: Limits,
     throughputs: Mapping[tuple[str, str], Throughput],
     treatments: TreatmentRules = TreatmentRules(),  # noqa: B008 (frozen)
+    quota_limits: Quota = quota.UNLIMITED,
 ) -> tuple[Job, bool]:
     """Store a job and return it, and whether it is new (False: the idempotency key's first job came back).
 
@@ -75,11 +88,11 @@ def submit(
 
     Takes over ``staged``: it is published with the job or discarded. Raises InvalidRequest naming the field or line
     (also when the idempotency key stands for another request), Infeasible with the best that can be done,
-    StoreUnavailable.
+    QuotaExceeded where the tenant's ``quota_limits`` leave no room, StoreUnavailable.
     """
     try:
         staged.sync()
-        fingerprint = _fingerprint(staged, request)
+        fingerprint = fingerprint_of(staged, request)
         with db.read() as tx:
             first = _first_of(tx, request, fingerprint)
             refused = hold.refusal(tx, request.tenant, request.model)
@@ -90,31 +103,33 @@ def submit(
         now = clock.now()
         model = check_meaning(request, models, regions, now)
         found = read_input(staged, request, model, limits)
-        chunk_s = _check_feasible(request, model, regions, found, clock=clock, limits=limits, throughputs=throughputs)
+        chunk_s = check_feasible(
+            request, model, regions, found, now=now, factor=clock.factor, limits=limits, throughputs=throughputs
+        )
         fleet = accepted.Fleet(regions, models, throughputs, now=now, factor=clock.factor)
         asked = accepted.Asked(model, request.regions, found.est_tokens, chunk_s, request.deadline_at)
         with db.read() as tx:
             infeasible = accepted.shortage(tx, fleet, asked)
-        job = _new_job(request, staged.size, found, now, home_region)
+        job = new_job(request, staged.size, found, now, home_region)
         treatment = treatment_of(job.job_id, job.tenant, treatments)
         job = replace(job, infeasible=infeasible, treatment=treatment)
-        return _store(db, blobs, staged, job=job, request=request, new_items=found.items, fingerprint=fingerprint)
+        return _store(
+            db,
+            blobs,
+            staged,
+            job=job,
+            request=request,
+            new_items=found.items,
+            fingerprint=fingerprint,
+            reserve=lambda tx: _reserve(tx, job, quota_limits, clock.factor),
+        )
     finally:
         staged.discard()
 
 
 def check_meaning(request: NewJob, models: Mapping[str, Model], regions: Sequence[Region], now: datetime) -> Model:
     """Return the model a request names, if all its fields make sense here. Raises InvalidRequest naming the field."""
-    model = models.get(request.model)
-    if model is None:
-        raise _unknown("model", request.model, models, code="model_not_found")
-    if model.endpoint is not request.endpoint:
-        able = sorted(other.name for other in models.values() if other.endpoint is request.endpoint)
-        raise InvalidRequest(
-            f"model {model.name!r} answers {model.endpoint}, not {request.endpoint}; "
-            f"models for that: {', '.join(able) or 'none'}",
-            param="model",
-        )
+    model = find_model(request.model, request.endpoint, models)
     known = {region.name: region for region in regions}
     for name in request.regions or ():
         if name not in known:
@@ -135,6 +150,21 @@ def check_meaning(request: NewJob, models: Mapping[str, Model], regions: Sequenc
             code="deadline_in_the_past",
         )
     _check_small_fields(request)
+    return model
+
+
+def find_model(name: str, endpoint: Endpoint, models: Mapping[str, Model]) -> Model:
+    """Return a model that answers an endpoint. Raises InvalidRequest."""
+    model = models.get(name)
+    if model is None:
+        raise _unknown("model", name, models, code="model_not_found")
+    if model.endpoint is not endpoint:
+        able = sorted(other.name for other in models.values() if other.endpoint is endpoint)
+        raise InvalidRequest(
+            f"model {model.name!r} answers {model.endpoint}, not {endpoint}; "
+            f"models for that: {', '.join(able) or 'none'}",
+            param="model",
+        )
     return model
 
 
@@ -174,7 +204,7 @@ def _unknown(what: str, name: str, known: Iterable[str], *, code: str) -> Invali
     )
 
 
-def _fingerprint(staged: Staged, request: NewJob) -> str | None:
+def fingerprint_of(staged: Readable, request: NewJob) -> str | None:
     """Return a digest of what a repeated request must have in common with the first; None without a key.
 
     The deadline is left out: a client that sends ``6h`` again means the same job, though the time has moved on.
@@ -204,7 +234,12 @@ def _first_of(tx: Tx, request: NewJob, fingerprint: str | None) -> Job | None:
     repeated = jobs.find_repeated(tx, request.tenant, request.idempotency_key)
     if repeated is None:
         return None
-    job, first_fingerprint = repeated
+    check_alike(*repeated, fingerprint)
+    return repeated[0]
+
+
+def check_alike(job: Job, first_fingerprint: str | None, fingerprint: str | None) -> None:
+    """Raise InvalidRequest where an idempotency key that stands for a job comes with another request."""
     if first_fingerprint != fingerprint:
         # Not a Conflict: clients repeat those by themselves, and this one can never succeed.
         raise InvalidRequest(
@@ -212,10 +247,9 @@ def _first_of(tx: Tx, request: NewJob, fingerprint: str | None) -> Job | None:
             param="Idempotency-Key",
             code="idempotency_key_reused",
         )
-    return job
 
 
-def read_input(staged: Staged, request: NewJob, model: Model, limits: Limits) -> Input:
+def read_input(staged: Readable, request: NewJob, model: Model, limits: Limits) -> Input:
     """Read and check every line of a staged input. Raises InvalidRequest naming the line."""
     if staged.size > limits.max_input_bytes:
         raise InvalidRequest(
@@ -239,9 +273,16 @@ def read_input(staged: Staged, request: NewJob, model: Model, limits: Limits) ->
             first = lines_of.setdefault(line.custom_id, number)
             if first != number:
                 raise jsonl.duplicate(line.custom_id, number, first)
+            if line.carbon is not None:  # said, not passed over: whoever wrote it counts on it
+                raise InvalidRequest(
+                    f"line {number}: carbon cannot be said of single lines of a job; say it of the job, or send a "
+                    "batch (POST /v1/batches)",
+                    line=number,
+                    param="carbon",
+                )
             tokens = estimate.body_tokens(line.body, model)
             if estimate.is_surely_over(tokens.longest, model.max_input_tokens):
-                raise _too_long(number, tokens.longest, model)
+                raise too_long(number, tokens.longest, model)
             total = tokens.total
             found.append(NewItem(len(found), line.custom_id, offset, len(data), total))
             tokens_of_all += total
@@ -251,7 +292,8 @@ def read_input(staged: Staged, request: NewJob, model: Model, limits: Limits) ->
     return Input(found, tokens_of_all, longest)
 
 
-def _too_long(number: int, tokens: int, model: Model) -> InvalidRequest:
+def too_long(number: int, tokens: int, model: Model) -> InvalidRequest:
+    """Return the error for a line with more tokens than its model takes."""
     param = "body.input" if "embeddings" in model.endpoint else "body.messages"
     return InvalidRequest(
         f"line {number}: {param} has about {tokens:,} tokens; model {model.name!r} takes {model.max_input_tokens:,} "
@@ -262,29 +304,32 @@ def _too_long(number: int, tokens: int, model: Model) -> InvalidRequest:
     )
 
 
-def _check_feasible(
+def check_feasible(
     request: NewJob,
     model: Model,
     regions: Sequence[Region],
     found: Input,
     *,
-    clock: Clock,
+    now: datetime,
+    factor: float,
     limits: Limits,
     throughputs: Mapping[tuple[str, str], Throughput],
 ) -> float:
-    """Return the machine seconds of the job's longest chunk. Raises Infeasible where it is late even alone."""
+    """Return the machine seconds of the job's longest chunk. Raises Infeasible where it is late even alone.
+
+    ``now`` is the grid time to begin at, ``factor`` grid seconds for each machine second.
+    """
     allowed = estimate.allowed_regions(regions, request.regions, model.name)
     lanes = [(region.slots, estimate.speed(model, region.hardware, throughputs).tokens_per_s) for region in allowed]
     alone = estimate.alone(
         found.est_tokens,
         found.longest_item,
         lanes,
-        window_s=WINDOW_S / clock.factor,
+        window_s=WINDOW_S / factor,
         chunk_fill=limits.chunk_fill,
     )
-    now = clock.now()
     margin = policy.duration_margin(model.name, [region.hardware for region in allowed], throughputs)
-    needed_s = alone.shortest_s * clock.factor + policy.guard_s(alone.longest_chunk_s, clock.factor, margin)
+    needed_s = alone.shortest_s * factor + policy.guard_s(alone.longest_chunk_s, factor, margin)
     left_s = (request.deadline_at - now).total_seconds()
     if needed_s <= left_s:
         return alone.longest_chunk_s
@@ -309,7 +354,8 @@ def _span(seconds: float) -> str:
     return f"{minutes} min" if minutes < 120 else f"{minutes // 60} h {minutes % 60:02d} min"
 
 
-def _new_job(request: NewJob, size: int, found: Input, now: datetime, home_region: str) -> Job:
+def new_job(request: NewJob, size: int, found: Input, now: datetime, home_region: str) -> Job:
+    """Return a job that nothing has happened to yet, with an id and a place for ``size`` bytes of input."""
     job_id = ids.new("job")
     return Job(
         job_id=job_id,
@@ -346,6 +392,11 @@ def _new_job(request: NewJob, size: int, found: Input, now: datetime, home_regio
     )
 
 
+def created_event(job: Job) -> NewEvent:
+    """Return what is told of a new job."""
+    return NewEvent("job.created", job.created_at, job.tenant, job.job_id, {"items": job.items_total})
+
+
 def _store(
     db: Database,
     blobs: BlobStore,
@@ -355,11 +406,12 @@ def _store(
     request: NewJob,
     new_items: Sequence[NewItem],
     fingerprint: str | None,
+    reserve: Callable[[Tx], None],
 ) -> tuple[Job, bool]:
-    event = NewEvent("job.created", job.created_at, job.tenant, job.job_id, {"items": job.items_total})
     staged.prepare(job.input_blob)  # an upload must not hold a lock; the key is fresh, so nobody reads it yet
     try:
         with db.write() as tx:
+            reserve(tx)
             try:
                 jobs.insert_job(
                     tx,
@@ -373,9 +425,10 @@ def _store(
                 first = _first_of(tx, request, fingerprint)
                 if first is None:
                     raise
+                quota.release(tx, job)
                 return first, False
             items.insert_many(tx, job.job_id, new_items)
-            events.append_many(tx, [event])
+            events.append_many(tx, [created_event(job)])
             staged.publish(job.input_blob)  # prepared above: at most a rename is left to do under the lock
     except StoreUnavailable:
         if not _is_stored(db, blobs, job):
@@ -384,6 +437,19 @@ def _store(
         _is_stored(db, blobs, job)
         raise
     return job, True
+
+
+def _reserve(tx: Tx, job: Job, limits: Quota, factor: float) -> None:
+    quota.reserve(
+        tx,
+        job.tenant,
+        items=job.items_total,
+        input_bytes=job.input_bytes,
+        tokens=job.est_tokens,
+        now=job.created_at,
+        limits=limits,
+        factor=factor,
+    )
 
 
 def _is_stored(db: Database, blobs: BlobStore, job: Job) -> bool:

@@ -54,6 +54,12 @@ def of_job(tx: Tx, job_id: str) -> Json | None:
     return _document(groups) if groups else None
 
 
+def of_batch(tx: Tx, batch_id: str) -> Json | None:
+    """Return the sums over the items of all jobs of a batch; None before anything of it has run."""
+    groups = figures.groups(tx, Scope(batch_id=batch_id))
+    return _document(groups) if groups else None
+
+
 def _split_by(groups: Sequence[Group]) -> list[tuple[tuple[str | None, ...], list[Group]]]:
     found: dict[tuple[str | None, ...], list[Group]] = {}
     for group in groups:

@@ -344,7 +344,10 @@ def progress(tx: Tx, batch_ids: Sequence[str]) -> dict[str, Progress]:
         .where(is_any_of(tx, jobs.c.batch_id, sorted(batch_ids)))
         .group_by(jobs.c.batch_id)
     )
-    return {
-        row[0]: Progress(*(int(count) for count in row[1:7]), is_started=row[7] > 0, infeasible=row[8])
-        for row in tx.execute(statement)
-    }
+    found: dict[str, Progress] = {}
+    for row in tx.execute(statement):
+        values: tuple[Any, ...] = tuple(row)
+        batch_id, *counts, started, infeasible = values
+        made = Progress(*(int(count) for count in counts), is_started=started > 0, infeasible=infeasible)
+        found[batch_id] = made
+    return found

@@ -14,7 +14,7 @@ from carbonq.model import EntryKind
 from carbonq.store.database import Tx
 from carbonq.store.dialect import as_text, exact_sum, read_exact_sum
 from carbonq.store.ledger import is_current
-from carbonq.store.tables import engine_batches, entries
+from carbonq.store.tables import engine_batches, entries, jobs
 
 #: What sums may be taken by, beside what always stands apart. Days and months are those of the window, UTC.
 DIMENSIONS: tuple[str, ...] = ("tenant", "product_line", "workload", "model", "region", "day", "month")
@@ -30,6 +30,7 @@ class Scope:
 
     tenant: str | None = None
     job_id: str | None = None
+    batch_id: str | None = None
     product_line: str | None = None
     workload: str | None = None
     region: str | None = None
@@ -175,6 +176,8 @@ def _terms(scope: Scope) -> list[ColumnElement[bool]]:
     }
     terms: list[ColumnElement[bool]] = [is_current(as_of=scope.as_of)]
     terms += [column == value for column, value in wanted.items() if value is not None]
+    if scope.batch_id is not None:
+        terms.append(entries.c.job_id.in_(select(jobs.c.job_id).where(jobs.c.batch_id == scope.batch_id)))
     if scope.start_at is not None:
         terms.append(engine_batches.c.window_at >= scope.start_at)  # the same as the entry's, and indexed
     if scope.end_at is not None:

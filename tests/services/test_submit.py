@@ -96,6 +96,15 @@ CASES: list[tuple[bytes, dict[str, Any], Callable[[World], None], str, str, int 
         "body.input",
     ),
     (lines(4), {}, _limits(max_items=3), "too_many_tasks", "line 4: the job has more than 3 items; split it", 4, None),
+    (
+        line(1, carbon={"deadline": "1h"}),
+        {},
+        {},
+        "invalid_request",
+        "carbon cannot be said of single lines",
+        1,
+        "carbon",
+    ),
     (lines(4), {}, _limits(max_line_bytes=50), "line_too_long", "line 1 is longer than 50 bytes", 1, None),
     (
         lines(4),
