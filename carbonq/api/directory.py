@@ -12,9 +12,9 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
 from carbonq.errors import InvalidRequest, Unavailable
-from carbonq.model import HeldKind, Hold, Model, Region, RegionState, Worker
+from carbonq.model import HeldKind, Hold, Model, Region, RegionState, Throughput, Worker
 from carbonq.plan.policy import nearest_region
-from carbonq.store import holds, regions
+from carbonq.store import holds, regions, throughputs
 from carbonq.store.database import Database
 
 #: Weight of a new latency against the mean so far.
@@ -32,12 +32,13 @@ _HELD_RETRY_S = 60.0
 class Snapshot:
     """The regions at one moment; ``Region.latency_ms`` is the stated one, ``is_healthy``: a live worker serves it.
 
-    ``holds`` by kind and name.
+    ``holds`` by kind and name, ``learned`` throughputs by model and hardware.
     """
 
     regions: Mapping[str, Region] = field(default_factory=dict[str, Region])
     workers: Mapping[str, tuple[Worker, ...]] = field(default_factory=dict[str, tuple[Worker, ...]])
     holds: Mapping[tuple[HeldKind, str], Hold] = field(default_factory=dict[tuple[HeldKind, str], Hold])
+    learned: Mapping[tuple[str, str], Throughput] = field(default_factory=dict[tuple[str, str], Throughput])
 
     def hold_of(self, tenant: str, model: str) -> Hold | None:
         """Return what holds the work of a tenant with a model, if anything does: what is paused first."""
@@ -63,10 +64,12 @@ class Directory:
             found = regions.load_all(tx, worker_alive_s=self._worker_alive_s)
             alive = regions.live_workers(tx, worker_alive_s=self._worker_alive_s)
             held = holds.get_all(tx)
+            learned = throughputs.get_all(tx)
         self.snapshot = Snapshot(
             {region.name: region for region in found},
             {region.name: tuple(w for w in alive if w.region == region.name) for region in found},
             {(one.kind, one.name): one for one in held},
+            learned,
         )
 
     def observe(self, region: str, latency_ms: float) -> None:

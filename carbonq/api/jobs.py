@@ -13,9 +13,9 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from carbonq import jsonl
-from carbonq.api import schemas, views
+from carbonq.api import schemas, small, views
 from carbonq.api.auth import Caller, needs
-from carbonq.api.body import drain, media_type_of, read_object, stage, unsupported
+from carbonq.api.body import drain, media_type_of, read_bytes, read_object, stage, unsupported
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.openapi import JSON, Answer, Content, Parameter, gives, operation
 from carbonq.api.shapes.jobs import Job as JobShape
@@ -26,7 +26,7 @@ from carbonq.blobs import Staged
 from carbonq.errors import InvalidRequest
 from carbonq.model import Endpoint, Job, JobState, LatePolicy, NewJob, Region, Scope
 from carbonq.services import cancel, submit
-from carbonq.store import jobs, overview, throughputs
+from carbonq.store import jobs, overview
 
 router = APIRouter(prefix="/v1/jobs")
 
@@ -109,15 +109,16 @@ async def submit_job(request: Request, api: ApiDep, caller: CallerDep) -> Respon
         values = await read_object(request, MAX_INLINE_BYTES, way_out="stream it as JSON lines instead")
         items = values.pop("items", None)
         new = _new_job(request, api, caller, values)
-        staged = await anyio.to_thread.run_sync(stage_inline, api, items, new)
+        job, is_new = await _store_items(request, api, items, new)
     elif media_type in STREAMED:
         # The fields are checked before the first byte is taken: a typo must not cost an upload of 200 MB.
         new = _new_job(request, api, caller, schemas.job_query(request.query_params.multi_items()))
-        staged = await stage(request, api.blobs, api.limits.max_input_bytes, way_out=_SPLIT)
+        job, is_new = await _store_lines(request, api, new)
     else:
         await drain(request)
         raise unsupported(media_type, "application/x-ndjson lines or one application/json object")
-    job, is_new = await anyio.to_thread.run_sync(_store, api, staged, new)
+    if is_new:
+        api.nudger.nudge("plan")  # a placement is visible sooner; the schedule brings it anyhow
     headers = {"Location": f"/v1/jobs/{job.job_id}"}
     if not is_new:
         headers["Idempotency-Replayed"] = "true"
@@ -170,15 +171,20 @@ def regions_of(api: Api) -> list[Region]:
 
 def stage_inline(api: Api, items: Any, new: NewJob) -> Staged:
     """Write texts, ``{"id","text"}`` objects or OpenAI lines as the OpenAI lines they stand for."""
-    if not isinstance(items, list) or not items:
-        raise InvalidRequest("items must be a list with at least one item", param="items", code="empty_file")
-    given = cast("list[object]", items)
     with contextlib.ExitStack() as on_error:
         staged = on_error.enter_context(api.blobs.stage())
-        for line in jsonl.to_openai_lines(_inline(given), endpoint=new.endpoint, model=new.model, fmt="jsonl"):
+        for line in inline_lines(items, new):
             staged.write(line)
         on_error.pop_all()  # all is well: it goes on to be stored
     return staged
+
+
+def inline_lines(items: Any, new: NewJob) -> Iterator[bytes]:
+    """Yield the OpenAI lines that texts, ``{"id","text"}`` objects or OpenAI lines stand for. Raises InvalidRequest."""
+    if not isinstance(items, list) or not items:
+        raise InvalidRequest("items must be a list with at least one item", param="items", code="empty_file")
+    given = cast("list[object]", items)
+    yield from jsonl.to_openai_lines(_inline(given), endpoint=new.endpoint, model=new.model, fmt="jsonl")
 
 
 def _inline(items: list[object]) -> Iterator[bytes]:
@@ -189,9 +195,7 @@ def _inline(items: list[object]) -> Iterator[bytes]:
 
 
 def _store(api: Api, staged: Staged, new: NewJob) -> tuple[Job, bool]:
-    with api.db.read() as tx:
-        learned = throughputs.get_all(tx)
-    job, is_new = submit.submit(
+    return submit.submit(
         api.db,
         api.blobs,
         staged,
@@ -201,12 +205,28 @@ def _store(api: Api, staged: Staged, new: NewJob) -> tuple[Job, bool]:
         home_region=api.home_region,
         clock=api.clock,
         limits=submit_limits(api),
-        throughputs=learned,
+        throughputs=api.directory.snapshot.learned,
         treatments=api.treatments,
+        quota_limits=api.allowance.of(new.tenant),
     )
-    if is_new:
-        api.nudger.nudge("plan")  # a placement is visible sooner; the schedule brings it anyhow
-    return job, is_new
+
+
+async def _store_items(request: Request, api: Api, items: Any, new: NewJob) -> tuple[Job, bool]:
+    if small.is_small(request):
+        return await _store_small(api, b"".join(inline_lines(items, new)), new)
+    staged = await anyio.to_thread.run_sync(stage_inline, api, items, new)
+    return await anyio.to_thread.run_sync(_store, api, staged, new)
+
+
+async def _store_lines(request: Request, api: Api, new: NewJob) -> tuple[Job, bool]:
+    if small.is_small(request):
+        return await _store_small(api, await read_bytes(request, small.MAX_BYTES, way_out=_SPLIT), new)
+    staged = await stage(request, api.blobs, api.limits.max_input_bytes, way_out=_SPLIT)
+    return await anyio.to_thread.run_sync(_store, api, staged, new)
+
+
+async def _store_small(api: Api, data: bytes, new: NewJob) -> tuple[Job, bool]:
+    return await small.store(api, data, new, regions=regions_of(api), limits=submit_limits(api))
 
 
 def submit_limits(api: Api) -> submit.Limits:

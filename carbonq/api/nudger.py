@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import threading
+import time
 from typing import Protocol
+
+#: How long the next nudge waits, in seconds: under load there would be one for each answer, and each costs the broker
+#: and this process as much as storing a small job does.
+_EVERY_S = 0.1
 
 
 class Nudging(Protocol):
@@ -41,3 +46,4 @@ class Nudger:
                     return
                 tick = self._wanted.pop()
             self._tickets.nudge(tick)
+            time.sleep(_EVERY_S)

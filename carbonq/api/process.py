@@ -7,8 +7,6 @@ import gc
 import logging
 import socket
 
-import uvicorn
-
 from carbonq import telemetry, wiring
 from carbonq.api.allowance import Allowance
 from carbonq.api.app import create_app
@@ -16,14 +14,18 @@ from carbonq.api.auth import KeyRing, check_exposure, is_loopback
 from carbonq.api.context import Api, Limits
 from carbonq.api.directory import Directory
 from carbonq.api.dispatcher import Dispatcher
+from carbonq.api.feed import Feed
 from carbonq.api.interactive import Router
 from carbonq.api.limits import RateLimits
 from carbonq.api.nudger import Nudger
+from carbonq.api.server import Server, server_config
 from carbonq.config import Settings
 from carbonq.errors import ConfigError
 from carbonq.plan.routing import Rules
 from carbonq.services import blob_place
+from carbonq.services.group_commit import GroupCommit, GroupStore
 from carbonq.services.rates import RateCache
+from carbonq.services.standing import Standing
 from carbonq.store import keys
 from carbonq.tickets import Tickets
 
@@ -31,9 +33,6 @@ logger = logging.getLogger(__name__)
 
 #: Database connections kept open: about as many requests look at the database at the same time.
 _POOL_SIZE = 10
-
-#: How long requests may go on after the stop signal, in machine seconds.
-_GRACE_S = 10
 
 
 def make_api(runtime: wiring.Runtime, tickets: Tickets) -> Api:
@@ -48,6 +47,7 @@ def make_api(runtime: wiring.Runtime, tickets: Tickets) -> Api:
         max_line_bytes=settings.max_line_bytes,
         realtime_timeout_s=settings.realtime_timeout_s,
         realtime_queue_limit=settings.realtime_queue_limit,
+        webhooks_may_be_private=settings.webhooks_may_be_private,
     )
     directory = Directory(runtime.db, worker_alive_s=settings.worker_alive_s)
     dispatcher = Dispatcher(
@@ -67,6 +67,16 @@ def make_api(runtime: wiring.Runtime, tickets: Tickets) -> Api:
         quota_of=allowance.of,
         redis_url=wiring.redis_url(settings),
         prefix=settings.queue_prefix,
+    )
+    store = GroupStore(
+        runtime.db,
+        runtime.blobs,
+        runtime.clock,
+        Standing(runtime.db, runtime.clock, runtime.models),
+        home_region=settings.first_region,
+        regions=lambda: list(directory.snapshot.regions.values()) or list(runtime.regions),
+        quota_of=allowance.of,
+        treatments=wiring.make_treatments(settings),
     )
     return Api(
         db=runtime.db,
@@ -90,6 +100,8 @@ def make_api(runtime: wiring.Runtime, tickets: Tickets) -> Api:
         price_weight_g=settings.price_weight_g,
         tickets=tickets,
         nudger=Nudger(tickets),
+        group=GroupCommit(store.settle),
+        feed=Feed(runtime.db, limit=settings.max_event_streams, limit_per_key=settings.max_event_streams_per_key),
         treatments=wiring.make_treatments(settings),
     )
 
@@ -141,20 +153,14 @@ def main(settings: Settings) -> None:
     check_exposure(settings.host, has_shared_key=has_shared_key(runtime))
     tickets = wiring.make_tickets(settings)
     listener = listen(settings.host, settings.port)
-    config = uvicorn.Config(
-        create_app(make_api(runtime, tickets)),
-        access_log=False,
-        log_config=None,
-        server_header=False,
-        timeout_graceful_shutdown=_GRACE_S,
-        timeout_keep_alive=75,
-    )
+    api = make_api(runtime, tickets)
+    server = Server(server_config(create_app(api)), api.feed.close)
     # What is loaded by now stays; a full collection need not look through it again.
     gc.collect()
     gc.freeze()
     logger.info("listening on %s port %d", settings.host, listener.getsockname()[1])
     try:
-        uvicorn.Server(config).run(sockets=[listener])
+        server.run(sockets=[listener])
     finally:
         listener.close()
         tickets.close()

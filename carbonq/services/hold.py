@@ -5,11 +5,11 @@ Who did it, when and why stays in the events. Work that is paused past its deadl
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from carbonq.clock import Clock
 from carbonq.errors import InvalidRequest, NotFound
-from carbonq.model import HeldKind, RegionState
+from carbonq.model import HeldKind, Hold, RegionState
 from carbonq.store import chunks, events, holds, regions
 from carbonq.store.database import Database, Tx
 
@@ -81,7 +81,12 @@ def sweep(db: Database, clock: Clock) -> int:
 
 def refusal(tx: Tx, tenant: str, model: str) -> InvalidRequest | None:
     """Return why a new job is not accepted: its tenant or model is draining; None if it may come."""
-    for one in holds.get_all(tx):
+    return refusal_of(holds.get_all(tx), tenant, model)
+
+
+def refusal_of(held: Sequence[Hold], tenant: str, model: str) -> InvalidRequest | None:
+    """Return the same by holds that were looked up before."""
+    for one in held:
         is_meant = (one.kind, one.name) in {(HeldKind.TENANT, tenant), (HeldKind.MODEL, model)}
         if is_meant and one.state is RegionState.DRAINING:
             said = "" if one.reason is None else f" ({one.reason})"

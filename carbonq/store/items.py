@@ -17,15 +17,19 @@ _COLUMNS = tuple(items.c[name] for name in Item.__dataclass_fields__)
 
 def insert_many(tx: Tx, job_id: str, new: Sequence[NewItem]) -> None:
     """Store a job's items, all waiting."""
-    count = len(new)
+    insert_of_jobs(tx, [(job_id, 0, new)])
+
+
+def insert_of_jobs(tx: Tx, groups: Sequence[tuple[str, int, Sequence[NewItem]]]) -> None:
+    """Store the items of some jobs, all waiting: (job_id, where its input begins in the blob, its items) of each."""
     columns: dict[str, Sequence[int] | Sequence[str]] = {
-        "job_id": [job_id] * count,
-        "idx": [item.idx for item in new],
-        "custom_id": [item.custom_id for item in new],
-        "line_offset": [item.line_offset for item in new],
-        "line_bytes": [item.line_bytes for item in new],
-        "est_tokens": [item.est_tokens for item in new],
-        "state": [str(ItemState.WAITING)] * count,
+        "job_id": [job_id for job_id, _, new in groups for _ in new],
+        "idx": [item.idx for _, _, new in groups for item in new],
+        "custom_id": [item.custom_id for _, _, new in groups for item in new],
+        "line_offset": [begin + item.line_offset for _, begin, new in groups for item in new],
+        "line_bytes": [item.line_bytes for _, _, new in groups for item in new],
+        "est_tokens": [item.est_tokens for _, _, new in groups for item in new],
+        "state": [str(ItemState.WAITING)] * sum(len(new) for _, _, new in groups),
     }
     insert_columns(tx, items, columns)
 

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import and_, func, insert, or_, select, update
+from sqlalchemy import and_, func, insert, or_, select, tuple_, update
 from sqlalchemy.exc import IntegrityError
 
 from carbonq.errors import Conflict, InvalidRequest, NotFound
 from carbonq.model import Endpoint, Job, JobState, LatePolicy, Treatment
-from carbonq.store import holds
+from carbonq.store import bulk, holds
 from carbonq.store.database import Tx
-from carbonq.store.dialect import is_any_of
+from carbonq.store.dialect import insert_columns, is_any_of
 from carbonq.store.tables import jobs
 
 #: What ``Job`` holds; the other columns are only asked about, never shown.
@@ -71,6 +71,39 @@ def insert_job(
         raise Conflict(f"idempotency key {idempotency_key!r} stands for another job already") from error
 
 
+@dataclass(frozen=True, slots=True)
+class NewRow:
+    """A job to be stored, with what is only asked about and never shown."""
+
+    job: Job
+    source: str
+    idempotency_key: str | None = None
+    body_fingerprint: str | None = None
+
+
+def insert_many(tx: Tx, new: Sequence[NewRow], *, machine_created_at: datetime) -> None:
+    """Store new jobs in one statement.
+
+    Raises Conflict when one of their idempotency keys was used before: the transaction is lost then.
+    """
+    values: dict[str, list[Any]] = {name: [getattr(row.job, name) for row in new] for name in Job.__dataclass_fields__}
+    # Enumerations are texts with a name, and the drivers would take the name.
+    for name in ("endpoint", "late_policy", "state", "treatment"):
+        values[name] = [str(value) for value in values[name]]
+    values["regions"] = [None if regions is None else list(regions) for regions in values["regions"]]
+    values["metadata"] = [dict(metadata) for metadata in values["metadata"]]
+    values["source"] = [row.source for row in new]
+    values["idempotency_key"] = [row.idempotency_key for row in new]
+    values["body_fingerprint"] = [row.body_fingerprint for row in new]
+    values["machine_created_at"] = [machine_created_at] * len(new)
+    values["is_chunked"] = [False] * len(new)
+    given = {name: bulk.bound(tx, jobs, name, column) for name, column in values.items()}
+    try:
+        insert_columns(tx, jobs, given)
+    except IntegrityError as error:
+        raise Conflict("an idempotency key of these jobs stands for another one already") from error
+
+
 def find(tx: Tx, job_id: str, tenant: str | None = None) -> Job | None:
     """Return a job, of any tenant when ``tenant`` is None; None when there is no such job."""
     statement = select(*_COLUMNS).where(jobs.c.job_id == job_id)
@@ -107,6 +140,19 @@ def find_repeated(tx: Tx, tenant: str, idempotency_key: str) -> tuple[Job, str |
     values = dict(row)
     fingerprint = values.pop("body_fingerprint")
     return _job(values), fingerprint
+
+
+def find_all_repeated(tx: Tx, keys: Collection[tuple[str, str]]) -> dict[tuple[str, str], tuple[Job, str | None]]:
+    """Return what ``find_repeated`` would for each (tenant, idempotency key) that stands for a job, in one query."""
+    statement = select(*_COLUMNS, jobs.c.body_fingerprint, jobs.c.idempotency_key).where(
+        tuple_(jobs.c.tenant, jobs.c.idempotency_key).in_(sorted(keys))
+    )
+    found: dict[tuple[str, str], tuple[Job, str | None]] = {}
+    for row in tx.execute(statement).mappings():
+        values = dict(row)
+        key, fingerprint = values.pop("idempotency_key"), values.pop("body_fingerprint")
+        found[values["tenant"], key] = (_job(values), fingerprint)
+    return found
 
 
 def page(

@@ -26,6 +26,7 @@ from carbonq.api.interactive import Router
 from carbonq.api.nudger import Nudger
 from carbonq.api.process import listen
 from carbonq.api.server import Server, server_config
+from carbonq.blobs import BlobStore
 from carbonq.blobs.folder import FolderStore
 from carbonq.clock import Clock
 from carbonq.model import Endpoint, Model, Region
@@ -118,6 +119,7 @@ def build_api(
     tickets: ApiTickets,
     models: dict[str, Model] | None = None,
     settings_key: str | None = None,
+    blobs: BlobStore | None = None,
     slo_s: float = 10.0,
     **limits: Any,
 ) -> Api:
@@ -138,7 +140,7 @@ def build_api(
         tickets, directory, timeout_s=kept.realtime_timeout_s, queue_limit=kept.realtime_queue_limit, slo_s=slo_s
     )
     rates = RateCache(REGIONS)
-    blobs = FolderStore(root)
+    blobs = blobs or FolderStore(root)
     store = GroupStore(
         db,
         blobs,

@@ -44,9 +44,8 @@ def test_a_job_goes_its_way(sqlite_database: Database, tmp_path: Path, blobs: Ob
     bench = Bench(sqlite_database, tmp_path)
     bench.site = replace(bench.site, blobs=blobs)
     tickets = MemoryTickets()
-    api = replace(
-        build_api(sqlite_database, tmp_path, clock=bench.clock, tickets=tickets, models={MODEL.name: MODEL}),
-        blobs=blobs,
+    api = build_api(
+        sqlite_database, tmp_path, clock=bench.clock, tickets=tickets, models={MODEL.name: MODEL}, blobs=blobs
     )
     with sqlite_database.write() as tx:
         _, key = keys.create(tx, "acme", "ci", False)

@@ -42,7 +42,7 @@ POINTS = {
     "reaping": Point("carbonq.services.reap", "_book", True, ("control",)),
     "finishing": Point("carbonq.store.jobs", "finish", False, ("control",)),
     "chunking": Point("carbonq.store.chunks", "insert_many", True, ("control-slow",)),
-    "accepting": Point("carbonq.store.items", "insert_many", True, ("api",)),
+    "accepting": Point("carbonq.store.items", "insert_of_jobs", True, ("api",)),
 }
 
 

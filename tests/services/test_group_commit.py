@@ -1,0 +1,351 @@
+"""Jobs that are stored together come out as if each had been stored alone; a crash leaves whole groups or none."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import replace
+from datetime import timedelta
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import select
+
+from carbonq.blobs.folder import FolderStaged, FolderStore
+from carbonq.errors import CarbonqError, StoreUnavailable, Unavailable
+from carbonq.model import HeldKind, Job, JobState, NewJob, RegionState
+from carbonq.services import group_commit, hold
+from carbonq.services.checked import Checked, check
+from carbonq.services.group_commit import GroupCommit, GroupStore, Waiting
+from carbonq.services.retire import Keep, retire
+from carbonq.services.standing import Standing
+from carbonq.store import events, jobs, tables
+from carbonq.store.database import Database, Tx
+from tests.services.jobs import World, lines, request
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def world(database: Database, tmp_path: Path) -> World:
+    return World(database, tmp_path)
+
+
+def store_of(world: World, blobs: FolderStore | None = None) -> GroupStore:
+    return GroupStore(
+        world.db,
+        blobs or world.blobs,
+        world.clock,
+        Standing(world.db, world.clock, world.models),
+        home_region="north",
+        regions=lambda: world.regions,
+        treatments=world.treatments,
+    )
+
+
+def checked(world: World, source: bytes, asked: NewJob) -> Checked:
+    return check(
+        source,
+        asked,
+        models=world.models,
+        regions=world.regions,
+        clock=world.clock,
+        limits=world.limits,
+        throughputs=world.learned,
+    )
+
+
+def waiting(world: World, source: bytes, **changes: Any) -> Waiting:
+    return Waiting(checked(world, source, replace(request(), **changes)), source)
+
+
+def outcome(future: Future[tuple[Job, bool]]) -> tuple[str, bool | None]:
+    assert future.done()
+    error = future.exception()
+    if error is None:
+        return "stored", future.result()[1]
+    return error.code if isinstance(error, CarbonqError) else "unstorable", None
+
+
+def alone(world: World, source: bytes, changes: dict[str, Any]) -> tuple[str, bool | None]:
+    try:
+        return "stored", world.submit(source, **changes)[1]
+    except CarbonqError as error:
+        return error.code, None
+    except Exception:
+        return "unstorable", None
+
+
+def inputs_of(world: World) -> dict[str, list[bytes]]:
+    """Return the lines of each job as its items say where they are."""
+    found: dict[str, list[bytes]] = {}
+    with world.db.read() as tx:
+        columns = (
+            tables.jobs.c.job_id,
+            tables.jobs.c.input_blob,
+            tables.items.c.line_offset,
+            tables.items.c.line_bytes,
+        )
+        rows = tx.execute(select(*columns).join(tables.items).order_by(tables.jobs.c.job_id, tables.items.c.idx)).all()
+    for job_id, key, offset, size in rows:
+        with world.blobs.open(key) as stream:
+            stream.seek(offset)
+            found.setdefault(job_id, []).append(stream.read(size))
+    return found
+
+
+#: What a job of a group may be: its fields, and what becomes of it is for the way of single jobs to say.
+KINDS: list[dict[str, Any]] = [
+    {},
+    {"idempotency_key": "k-1"},
+    {"idempotency_key": "k-1", "workload": "another"},
+    {"idempotency_key": "k-2"},
+    {"tenant": "rival", "idempotency_key": "k-1"},
+    {"tenant": "drained"},
+    {"deadline_at": request().deadline_at - timedelta(hours=6) + timedelta(seconds=1)},
+    {"metadata": {"text": "\ud800"}},  # no database can hold it
+]
+
+
+@settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(plan=st.lists(st.tuples(st.sampled_from(KINDS), st.integers(1, 3), st.booleans()), min_size=1, max_size=7))
+def test_each_is_answered_as_if_it_had_come_alone(world: World, plan: list[tuple[dict[str, Any], int, bool]]) -> None:
+    sources = [lines(count).rstrip(b"\n") + b"\n" * ends for _, count, ends in plan]
+    empty(world)
+    expected = [alone(world, source, kind) for (kind, _, _), source in zip(plan, sources, strict=True)]
+    empty(world)
+    group = [waiting(world, source, **kind) for (kind, _, _), source in zip(plan, sources, strict=True)]
+    settle(store_of(world), group)
+    assert [outcome(one.future) for one in group] == expected
+    new = [(one.future.result()[0], one.data) for one in group if outcome(one.future) == ("stored", True)]
+    assert inputs_of(world) == {job.job_id: data.strip().split(b"\n") for job, data in new}
+    assert [job.job_id for job, _ in new] == sorted(job.job_id for job, _ in new)
+    for job, _ in new:
+        assert world.job(job.job_id) == job
+    with world.db.read() as tx:
+        assert [event.job_id for event in events.after(tx, None)] == [job.job_id for job, _ in new]
+
+
+def empty(world: World) -> None:
+    with world.db.write() as tx:
+        for table in (tables.items, tables.jobs, tables.events):
+            tx.execute(table.delete())
+    hold.set_state(world.db, world.clock, HeldKind.TENANT, "drained", RegionState.DRAINING)
+    with world.db.write() as tx:
+        tx.execute(tables.events.delete())
+
+
+def settle(store: GroupStore, came: Sequence[Waiting]) -> None:
+    """Give the store what came, in the groups that the queue makes of it."""
+    queue = GroupCommit(store.settle)
+    futures = [queue.put(one.checked, one.data) for one in came]
+    queue.close()
+    for one, future in zip(came, futures, strict=True):
+        assert future.done()
+        if future.exception() is None:
+            one.future.set_result(future.result())
+        else:
+            one.future.set_exception(future.exception())
+
+
+class Late(FolderStore):
+    """A folder in which something happens before the group's blob is staged, or when it is given its key."""
+
+    def __init__(self, root: Path, act: Callable[[], object]) -> None:
+        super().__init__(root)
+        self._act = act
+
+    def stage(self) -> FolderStaged:
+        self._act()
+        return super().stage()
+
+
+def test_a_key_that_another_process_used_meanwhile(world: World) -> None:
+    group = [waiting(world, lines(1)), waiting(world, lines(2), idempotency_key="k"), waiting(world, lines(3))]
+    first: list[Job] = []
+
+    def be_faster() -> None:
+        if not first:
+            first.append(world.submit(lines(2), idempotency_key="k")[0])
+
+    store_of(world, Late(world.blobs.root, be_faster)).settle(group)
+    assert [outcome(one.future) for one in group] == [("stored", True), ("stored", False), ("stored", True)]
+    assert group[1].future.result()[0] == first[0]
+    assert len(world.files()) == 3  # nothing is left of the group's blob
+
+
+def test_a_full_disk_refuses_the_group_and_keeps_nothing(world: World) -> None:
+    def refuse() -> None:
+        raise StoreUnavailable("the disk is full", code="disk_full")
+
+    group = [waiting(world, lines(1)) for _ in range(3)]
+    store_of(world, Late(world.blobs.root, refuse)).settle(group)
+    assert [outcome(one.future) for one in group] == [("disk_full", None)] * 3
+    assert (world.stored(), world.files()) == ((0, 0), [])
+
+
+def test_a_commit_whose_answer_was_lost(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = world.db.write
+
+    @contextmanager
+    def lost() -> Iterator[Tx]:
+        with write() as tx:
+            yield tx
+        raise StoreUnavailable("the connection broke")
+
+    group = [waiting(world, lines(1)) for _ in range(3)]
+    monkeypatch.setattr(world.db, "write", lost)
+    store_of(world).settle(group)
+    assert [outcome(one.future) for one in group] == [("stored", True)] * 3
+    assert len(inputs_of(world)) == 3
+
+
+def test_those_that_come_while_a_group_is_stored_are_the_next_one(world: World) -> None:
+    groups: list[int] = []
+    reached, may_go = threading.Event(), threading.Event()
+    store = store_of(world)
+
+    def held(group: Sequence[Waiting]) -> None:
+        groups.append(len(group))
+        reached.set()
+        assert may_go.wait(30)
+        store.settle(group)
+
+    queue = GroupCommit(held)
+    one = waiting(world, lines(1))
+    futures = [queue.put(one.checked, one.data)]
+    assert reached.wait(30)
+    futures += [queue.put(one.checked, one.data) for _ in range(4)]
+    given_up = queue.put(one.checked, one.data)
+    assert given_up.cancel()  # its client went away
+    assert not futures[0].cancel()  # this one's turn has come
+    assert queue.waiting == 5
+    may_go.set()
+    queue.close()
+    assert groups == [1, 4]
+    assert [outcome(future) for future in futures] == [("stored", True)] * 5
+    assert len(world.files()) == 2
+    with pytest.raises(Unavailable, match="about to end"):
+        queue.put(one.checked, one.data)
+
+
+def test_what_waits_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    one = waiting(world, lines(1))
+    monkeypatch.setattr(group_commit, "MAX_WAITING_BYTES", 3 * len(one.data))
+    may_go = threading.Event()
+
+    def held(group: Sequence[Waiting]) -> None:
+        assert may_go.wait(30)
+        for waits in group:
+            waits.future.set_exception(StoreUnavailable("gone"))
+
+    queue = GroupCommit(held)
+    queue.put(one.checked, one.data)
+    while queue.waiting:  # the first is taken and counts no more
+        threading.Event().wait(0.001)
+    for _ in range(3):
+        queue.put(one.checked, one.data)
+    with pytest.raises(Unavailable, match="too many jobs wait") as refused:
+        queue.put(one.checked, one.data)
+    assert refused.value.retry_after_s == 1.0
+    may_go.set()
+    queue.close()
+
+
+@pytest.mark.parametrize(("limit", "most"), [("MAX_JOBS", 4), ("MAX_ITEMS", 8), ("MAX_BYTES", 4)])
+def test_a_group_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch, limit: str, most: int) -> None:
+    one = waiting(world, lines(2))
+    monkeypatch.setattr(group_commit, limit, most * len(one.data) if limit == "MAX_BYTES" else most)
+    assert group_commit.fitting([one] * 3) == 3
+    assert group_commit.fitting([one] * 9) == 4
+    monkeypatch.setattr(group_commit, limit, 1)
+    assert group_commit.fitting([one] * 9) == 1  # one that is too large for any goes by itself
+
+
+def test_a_shared_input_stays_until_all_its_jobs_are_retired(world: World) -> None:
+    group = [waiting(world, lines(1)) for _ in range(3)]
+    store_of(world).settle(group)
+    made = [one.future.result()[0] for one in group]
+    neighbour = world.submit(1)[0]
+    assert len({job.input_blob for job in made}) == 1
+
+    def finish(job: Job) -> None:
+        with world.db.write() as tx:
+            jobs.mark_finishing(tx, job.job_id)
+            at = world.clock.now()
+            jobs.finish(tx, job.job_id, JobState.COMPLETED, output_blob=None, error_blob=None, error=None, at=at)
+
+    for job in made[:2]:
+        finish(job)
+    world.clock.advance(3 * 86_400)
+    finish(made[2])
+    retire(world.db, world.blobs, world.clock, Keep(results_days=1))
+    assert made[0].input_blob in world.files()
+    world.clock.advance(3 * 86_400)
+    retire(world.db, world.blobs, world.clock, Keep(results_days=1))
+    assert world.files() == [neighbour.input_blob]
+
+
+#: Points of a group's way at which a process is killed, and how many of its jobs are there after it.
+POINTS = {
+    "before the blob is synced": ("carbonq.blobs.folder", "FolderStaged.prepare", False, 0),
+    "before the transaction": ("carbonq.blobs.folder", "FolderStaged.prepare", True, 0),
+    "jobs and items are written": ("carbonq.store.items", "insert_of_jobs", True, 0),
+    "the blob has its key, the commit is to come": ("carbonq.blobs.folder", "FolderStaged.publish", True, 0),
+    "committed, and nobody was told": ("carbonq.services.group_commit", "GroupStore._store", True, 4),
+}
+
+
+def die_at(point: str, store: GroupStore, group: Sequence[Waiting]) -> None:
+    """Be killed at a point while a group is stored."""
+    module, path, is_after, _ = POINTS[point]
+    owner: Any = import_module(module)
+    *parents, name = path.split(".")
+    for parent in parents:
+        owner = getattr(owner, parent)
+    function = getattr(owner, name)
+
+    def dying(*arguments: Any, **named: Any) -> None:
+        if is_after:
+            function(*arguments, **named)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    setattr(owner, name, dying)
+    store.settle(group)
+
+
+def check_kills(url: str, root: Path) -> None:
+    """Fork a child for each point, and look at what it leaves."""
+    world = World(Database(url), root)
+    before = 0
+    for point, (*_, stored) in POINTS.items():
+        group = [waiting(world, lines(2)) for _ in range(4)]
+        world.db.dispose()
+        pid = os.fork()
+        if not pid:
+            die_at(point, store_of(world), group)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL, point
+        before += stored
+        assert world.stored() == (before, 2 * before), point
+        assert all(len(found) == 2 for found in inputs_of(world).values()), point
+        settle(store_of(world), group[:1])  # whoever sends again is served
+        before += 1
+        assert world.stored() == (before, 2 * before), point
+
+
+def test_a_kill_leaves_all_of_a_group_or_nothing(sqlite_database: Database, tmp_path: Path) -> None:
+    # In a process of its own: forking one that has threads is asking for trouble.
+    code = f"from pathlib import Path; from {__name__} import check_kills; check_kills({{!r}}, Path({{!r}}))"
+    command = [sys.executable, "-c", code.format(sqlite_database.url, str(tmp_path))]
+    subprocess.run(command, check=True, cwd=ROOT, timeout=60)
