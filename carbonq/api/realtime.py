@@ -1,47 +1,47 @@
 """POST /v1/embeddings and /v1/chat/completions: answered now, without database or planner.
 
 A realtime call goes to the nearest region, an interactive one to the cleanest within its latency budget. The body is
-OpenAI's, with an optional object ``carbon`` (``class``, ``regions``, ``session``, ``slo_ms``, ``product_line``,
-``workload``); the answer is OpenAI's with ``usage.carbon`` and the headers ``X-Carbonq-*``.
+OpenAI's, with an optional object ``carbon`` (``terms.REALTIME_KEYS``) or its other carriers; the answer is OpenAI's
+with ``usage.carbon`` and the headers ``X-Carbonq-*``.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any
+from typing import Any, cast
 
 import anyio.to_thread
 import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from carbonq import estimate, telemetry
+from carbonq import answers, estimate, telemetry, terms
 from carbonq.api import problems
-from carbonq.api.auth import Caller
+from carbonq.api import terms as api_terms
+from carbonq.api.auth import Caller, needs
 from carbonq.api.body import read_object
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.dispatcher import Reply
 from carbonq.api.interactive import Wanted, route_view
 from carbonq.api.openapi import JSON, Content, gives, operation
-from carbonq.api.schemas import find_model, label, names
+from carbonq.api.schemas import find_model
 from carbonq.api.shapes.openai import Completion, Embeddings, NewChat, NewEmbeddings
+from carbonq.engines.protocol import ENGINE_FAILED
 from carbonq.errors import InvalidRequest, Unavailable
-from carbonq.model import Endpoint, Model, Region, WorkClass
+from carbonq.model import Endpoint, Model, Region, Scope, WorkClass
+from carbonq.terms import Terms
 
-router = APIRouter()
+router = APIRouter(dependencies=[needs(Scope.SUBMIT)])
 
-#: What ``carbon`` may hold in a realtime body; times and caps belong to jobs.
-_CARBON_FIELDS = frozenset({"class", "product_line", "regions", "session", "slo_ms", "workload"})
-
-#: Longest latency budget that a call may state, in milliseconds.
-_MAX_SLO_MS = 600_000
+#: Why a realtime call ran where and when it did.
+_AT_ONCE = {"reason": "realtime", "sentence": "answered at once by the nearest healthy region that had room"}
 
 #: The status of an answer that nobody reads any more, as proxies log it.
 _GONE = 499
-
 
 #: Headers of an answer, and those that say what ``carbon`` leaves out.
 _ANSWERED = ("X-Carbonq-Class", "X-Carbonq-Energy-Wh", "X-Carbonq-Gco2e", "X-Carbonq-Region")
@@ -96,16 +96,20 @@ async def _answer(request: Request, api: Api, caller: Caller, endpoint: Endpoint
     body.pop("stream_options", None)
     requested = body.get("model")
     model = find_model(api.models, requested, endpoint)
-    carbon = _carbon(body.pop("carbon", None), request.headers)
+    asked = _terms(api, caller, request, body)
+    work_class = asked.work_class or WorkClass.REALTIME
     api.directory.check_open(caller.tenant, model.name)
-    region, routing = _region(api, caller, model, carbon, body)
+    await api.rate_limits.check_tokens(request, caller)
+    api.allowance.check_tokens(caller.tenant)
+    region, routing = _region(api, caller, model, asked, body)
     payload = {
         "request_id": request.scope["carbonq.request_id"],  # the ledger names the item by it
         "tenant": caller.tenant,
         "api_key_id": caller.api_key_id,
-        "product_line": carbon["product_line"],
-        "workload": carbon["workload"],
-        "class": carbon["class"].value,
+        "product_line": asked.product_line,
+        "workload": asked.workload,
+        "class": work_class.value,
+        "why": _AT_ONCE if routing is None else {name: routing[name] for name in ("reason", "sentence")},
         "endpoint": endpoint.value,
         "model": model.name,
         "requested_model": requested,
@@ -113,22 +117,26 @@ async def _answer(request: Request, api: Api, caller: Caller, endpoint: Endpoint
     }
     call_id = uuid.uuid4().hex
     with telemetry.timed(telemetry.API_REALTIME_SECONDS, endpoint.value):
-        call = api.dispatcher.call(
-            payload, model=model, region=region, slo_s=_seconds(carbon["slo_ms"]), call_id=call_id
-        )
+        slo_s = _seconds(asked.slo_ms)
+        call = api.dispatcher.call(payload, model=model, region=region, slo_s=slo_s, call_id=call_id)
         reply = await _unless_gone(request, call, lambda: api.dispatcher.drop(call_id))
-    return Response(status_code=_GONE) if reply is None else _response(request, reply, routing, carbon["class"])
+    if reply is None:
+        return Response(status_code=_GONE)
+    tokens = int((reply.values.get("usage") or {}).get("total_tokens") or 0)
+    api.allowance.count_tokens(caller.tenant, tokens)
+    await api.rate_limits.count_tokens(request, caller, tokens)
+    return _response(request, reply, routing, work_class)
 
 
 def _region(
-    api: Api, caller: Caller, model: Model, carbon: Mapping[str, Any], body: Mapping[str, Any]
+    api: Api, caller: Caller, model: Model, asked: Terms, body: Mapping[str, Any]
 ) -> tuple[Region, dict[str, Any] | None]:
     """Return where a call goes: the nearest region, or for an interactive one the cleanest within its budget."""
-    if carbon["class"] is WorkClass.REALTIME:
-        slo_s = _seconds(carbon["slo_ms"])
+    if asked.work_class is not WorkClass.INTERACTIVE:
+        slo_s = _seconds(asked.slo_ms)
         return (
             api.directory.nearest(
-                model, carbon["regions"], has_room=lambda name: api.dispatcher.has_room(name, model.name, slo_s)
+                model, asked.regions, has_room=lambda name: api.dispatcher.has_room(name, model.name, slo_s)
             ),
             None,
         )
@@ -136,9 +144,9 @@ def _region(
     wanted = Wanted(
         tenant=caller.tenant,
         model=model,
-        allowed=carbon["regions"],
-        slo_ms=carbon["slo_ms"] or api.limits.interactive_slo_ms,
-        session=carbon["session"],
+        allowed=asked.regions,
+        slo_ms=asked.slo_ms or api.limits.interactive_slo_ms,
+        session=asked.session,
         call_uj=estimate.energy_uj(tokens, model.uj_per_token),
     )
     region, made = api.router.choose(wanted)
@@ -165,54 +173,25 @@ async def _disconnected(request: Request) -> None:
         pass
 
 
-def _carbon(given: Any, headers: Mapping[str, str]) -> dict[str, Any]:
-    """Read the ``carbon`` object; a header gives the default for a field the body leaves out."""
-    if given is not None and not isinstance(given, dict):
-        raise InvalidRequest("carbon must be an object", param="carbon")
-    carbon: dict[str, Any] = dict(given or {})
-    for name in carbon:
-        if name not in _CARBON_FIELDS:
-            raise InvalidRequest(
-                f"carbon.{name} is not known for a realtime call, which takes {', '.join(sorted(_CARBON_FIELDS))}; "
-                "work with a deadline or a cap is a job: POST /v1/jobs",
-                param=f"carbon.{name}",
-            )
-    said = {name: headers.get(f"x-carbonq-{name.replace('_', '-')}") for name in _CARBON_FIELDS}
-    values = {name: said[name] if carbon.get(name) is None else carbon[name] for name in _CARBON_FIELDS}
-    for name in ("product_line", "session", "workload"):
-        values[name] = label(values[name], param=f"carbon.{name}")
-    values["regions"] = names(values["regions"], param="carbon.regions")
-    values["class"] = _class(values["class"])
-    values["slo_ms"] = _slo_ms(values["slo_ms"])
-    if values["session"] is not None and values["class"] is WorkClass.REALTIME:
-        raise InvalidRequest("carbon.session is for interactive calls; send class interactive", param="carbon.session")
-    return values
-
-
-def _class(value: Any) -> WorkClass:
-    """Read the latency class; a call without one, and so without a deadline, is realtime."""
-    if value is None:
-        return WorkClass.REALTIME
-    if value == WorkClass.FLEXIBLE:
-        raise InvalidRequest(
-            "carbon.class flexible is work with a deadline, which is a job: POST /v1/jobs", param="carbon.class"
-        )
-    if value not in (WorkClass.REALTIME, WorkClass.INTERACTIVE):
-        raise InvalidRequest(f"carbon.class {value!r} is neither realtime nor interactive", param="carbon.class")
-    return WorkClass(value)
-
-
-def _slo_ms(value: Any) -> float | None:
-    if value is None:
-        return None
-    with contextlib.suppress(TypeError, ValueError):
-        found = float(value)
-        if not isinstance(value, bool) and 0 < found <= _MAX_SLO_MS:
-            return found
-    raise InvalidRequest(
-        f"carbon.slo_ms {value!r} is no number of milliseconds above 0 and at most {_MAX_SLO_MS:,}",
-        param="carbon.slo_ms",
+def _terms(api: Api, caller: Caller, request: Request, body: dict[str, Any]) -> Terms:
+    """Take a call's terms out of its body and the other carriers. Raises InvalidRequest."""
+    metadata: object = body.get("metadata")
+    found = api_terms.read(
+        now=api.clock.now(),
+        takes=terms.REALTIME_KEYS,
+        body=body.pop("carbon", None),
+        metadata=cast("dict[str, str]", metadata) if isinstance(metadata, dict) else None,
+        headers=request.headers,
+        defaults=caller.defaults,
     )
+    if found.work_class is WorkClass.FLEXIBLE:
+        raise InvalidRequest(
+            "carbon.class flexible is work with a deadline, which is a batch or a job: POST /v1/batches, /v1/jobs",
+            param="carbon.class",
+        )
+    if found.session is not None and found.work_class is not WorkClass.INTERACTIVE:
+        raise InvalidRequest("carbon.session is for interactive calls; send class interactive", param="carbon.session")
+    return found
 
 
 def _seconds(slo_ms: float | None) -> float | None:
@@ -223,9 +202,11 @@ def _response(request: Request, reply: Reply, routing: dict[str, Any] | None, wo
     values, region = reply.values, reply.region.name
     headers = {"X-Carbonq-Region": region, "X-Carbonq-Class": work_class.value}
     error = values.get("error")
-    status = int(values.get("status_code") or 500)
+    status = int(values.get("status_code") or ENGINE_FAILED)
     if error is not None or status >= 400:
         error = error or {}
+        if values.get("is_final"):
+            headers["X-Should-Retry"] = "false"  # the engine would fail on it again, and burn as much
         return problems.problem(
             status,
             str(error.get("message") or f"the engine in {region} failed on this request"),
@@ -234,15 +215,14 @@ def _response(request: Request, reply: Reply, routing: dict[str, Any] | None, wo
             instance=request.url.path,
             headers=headers,
         )
-    carbon: dict[str, Any] = values.get("carbon") or {}
+    written: str = values["carbon_json"]
+    shown: dict[str, Any] = json.loads(written, parse_float=str)  # as it is written, digit by digit
     for header, field in (("X-Carbonq-Energy-Wh", "energy_wh"), ("X-Carbonq-Gco2e", "gco2e")):
-        if carbon.get(field) is not None:
-            headers[header] = str(carbon[field])
+        if shown.get(field) is not None:
+            headers[header] = str(shown[field])
     routed = {} if routing is None else {"routing": routing}
-    carbon = {**carbon, "class": work_class.value, "engine_s": values.get("engine_s"), **routed}
-    usage = {**values["usage"], "carbon": carbon}
+    added = {"class": work_class.value, "engine_s": values.get("engine_s"), **routed}
+    carbon = b"".join((written[:-1].encode(), b",", orjson.dumps(added)[1:]))
     # The engine's body is spliced, not parsed: a vector would be decoded and encoded again for nothing.
-    body = values["body_json"].encode().rstrip()
-    assert body.endswith(b"}")
-    content = b"".join((body[:-1], b',"usage":', orjson.dumps(usage), b"}"))
+    content = answers.body(values["body_json"].encode(), answers.with_carbon(values["usage"], carbon))
     return Response(content, status, media_type="application/json", headers=headers)

@@ -130,9 +130,9 @@ def test_a_region_that_an_operator_paused_is_not_called_down(harness: Harness, h
 @pytest.mark.parametrize(
     ("carbon", "param", "words"),
     [
-        ({"class": "flexible"}, "carbon.class", "POST /v1/jobs"),
-        ({"class": "soon"}, "carbon.class", "neither realtime nor interactive"),
-        ({"class": []}, "carbon.class", "neither realtime nor interactive"),
+        ({"class": "flexible"}, "carbon.class", "/v1/jobs"),
+        ({"class": "soon"}, "carbon.class", "not one of realtime, interactive"),
+        ({"class": []}, "carbon.class", "not one of realtime, interactive"),
         ({"class": "interactive", "slo_ms": 0}, "carbon.slo_ms", "at most 600,000"),
         ({"class": "interactive", "slo_ms": True}, "carbon.slo_ms", "milliseconds"),
         ({"class": "interactive", "regions": ["mars"]}, "carbon.regions", "known regions"),

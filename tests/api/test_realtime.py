@@ -50,6 +50,14 @@ def test_the_carbon_object_and_headers_choose_region_and_labels(harness: Harness
     assert "carbon" not in payload["body"]
 
 
+def test_terms_come_by_metadata_too_and_the_body_counts_before_it(harness: Harness, http: httpx.Client) -> None:
+    metadata = {"carbonq_regions": "se", "carbonq_workload": "web", "mine": "x"}
+    assert http.post("/v1/chat/completions", json={**CHAT, "metadata": metadata}).headers["x-carbonq-region"] == "se"
+    assert harness.tickets.realtime_calls[0][1]["workload"] == "web"
+    both = {**CHAT, "metadata": metadata, "carbon": {"regions": ["fr"]}}
+    assert http.post("/v1/chat/completions", json=both).headers["x-carbonq-region"] == "fr"
+
+
 @pytest.mark.parametrize(
     ("path", "body", "status", "param", "words"),
     [
@@ -59,7 +67,7 @@ def test_the_carbon_object_and_headers_choose_region_and_labels(harness: Harness
         ("/v1/embeddings", [1], 400, None, "JSON object"),
         ("/v1/chat/completions", {**CHAT, "stream": True}, 400, "stream", "not offered"),
         ("/v1/embeddings", {**EMBED, "carbon": []}, 400, "carbon", "object"),
-        ("/v1/embeddings", {**EMBED, "carbon": {"deadline": "6h"}}, 400, "carbon.deadline", "POST /v1/jobs"),
+        ("/v1/embeddings", {**EMBED, "carbon": {"deadline": "6h"}}, 400, "carbon.deadline", "a batch or a job"),
         ("/v1/embeddings", {**EMBED, "carbon": {"regions": ["mars"]}}, 400, "carbon.regions", "known regions: fr, se"),
         ("/v1/embeddings", {**EMBED, "carbon": {"workload": 3}}, 400, "carbon.workload", "1 to 255"),
     ],
