@@ -68,3 +68,10 @@ def find(tx: Tx, alive: Sequence[Worker]) -> list[Deaf]:
             silent_s = (now - since).total_seconds()
             found.append(Deaf(worker.worker_id, worker.region, worker.host, worker.pid, count, since, silent_s))
     return sorted(found, key=lambda one: (one.region, one.worker_id))
+
+
+def regions_of(tx: Tx, alive: Sequence[Worker]) -> frozenset[str]:
+    """Return the regions that have live workers all of which are deaf."""
+    found = {one.worker_id for one in find(tx, alive)}
+    hearing = {worker.region for worker in alive if worker.worker_id not in found}
+    return frozenset({worker.region for worker in alive} - hearing)

@@ -58,7 +58,13 @@ def occupied(tx: Tx) -> Counter[str]:
 
 def urgent(tx: Tx, now: datetime, *, limit: int) -> list[Due]:
     """Return and lock undispatched chunks whose latest safe start has come, the most pressing first."""
-    return _due(tx, now, _latest_start() <= now, limit)
+    return _due(tx, now, (_latest_start() <= now) & chunks.c.dispatched_at.is_(None), limit)
+
+
+def pressing(tx: Tx, now: datetime, chunk_ids: Sequence[str]) -> list[Due]:
+    """Return those of some locked chunks with a ticket out whose latest safe start has come."""
+    which = is_any_of(tx, chunks.c.chunk_id, chunk_ids) & (_latest_start() <= now)
+    return _due(tx, now, which, len(chunk_ids))
 
 
 def due(tx: Tx, region: str, now: datetime, *, limit: int) -> list[Due]:
@@ -70,7 +76,7 @@ def due(tx: Tx, region: str, now: datetime, *, limit: int) -> list[Due]:
     is_at_once = chunks.c.treatment.in_((Treatment.OBSERVED.value, Treatment.HELD_OUT.value))
     # A chunk without a treatment is from before there was one.
     order = (case((is_at_once, 0), else_=1), case((is_at_once, chunks.c.release_at)))
-    return _due(tx, now, placed, limit, order)
+    return _due(tx, now, placed & chunks.c.dispatched_at.is_(None), limit, order)
 
 
 def _latest_start() -> ColumnElement[datetime]:
@@ -92,7 +98,7 @@ def _due(
     )
     statement = (
         select(*columns)
-        .where(chunks.c.state.in_(_OPEN), chunks.c.dispatched_at.is_(None), which, holds.may_run())
+        .where(chunks.c.state.in_(_OPEN), which, holds.may_run())
         .where(or_(chunks.c.not_before.is_(None), chunks.c.not_before <= machine_now(tx)))
         .order_by(*first, _latest_start(), chunks.c.window_at, chunks.c.chunk_id)
         .limit(limit)

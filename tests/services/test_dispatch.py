@@ -4,15 +4,16 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from sqlalchemy import select
+from sqlalchemy import select, update
 
 from carbonq.errors import BrokerUnavailable
-from carbonq.model import Maintenance, RegionState
+from carbonq.model import Maintenance, Region, RegionState
 from carbonq.services.dispatch import dispatch
+from carbonq.store import deaf
 from carbonq.store import regions as region_rows
 from carbonq.store.database import Database
 from carbonq.store.dialect import machine_now
-from carbonq.store.tables import placements
+from carbonq.store.tables import placements, workers
 from carbonq.units import WINDOW
 from tests.services.planning import (
     NORTH,
@@ -176,3 +177,55 @@ def test_nothing_starts_that_a_maintenance_would_cut_off(database: Database) -> 
     assert send(database, broker) == 0
     change(database, last, est_duration_s=90.0)
     assert send(database, broker) == 1
+
+
+def unheard(db: Database, name: str, region: str, *, sends: int = deaf.SENDS, **values: object) -> None:
+    """A ticket that went out often, a while ago, to a region whose worker lives and took nothing since."""
+    with db.write() as tx:
+        then = machine_now(tx) - timedelta(seconds=deaf.DEAF_AFTER_S + 10)
+        tx.execute(update(workers).where(workers.c.region == region).values(started_at=then, last_claimed_at=None))
+    place(db, name, region, START, dispatched_at=then, ticket_at=then, tickets_sent=sends, **values)
+
+
+def test_what_nobody_takes_goes_elsewhere_when_its_deadline_presses(database: Database) -> None:
+    open_regions(database, replace(NORTH, slots=4), SOUTH)
+    broker = Broker()
+    pressing, patient, bound, second = add_chunks(database, 4)
+    for name, at, regions in (
+        (pressing, START, None),
+        (patient, LATER, None),
+        (bound, START, ["norcal"]),
+        (second, START, None),
+    ):
+        unheard(database, name, "norcal", latest_start_at=at, regions=regions)
+    assert send(database, broker) == 4
+    # The other region has one slot; the rest is sent again to where it was.
+    assert sorted(broker.sent) == [("norcal", patient), ("norcal", bound), ("norcal", second), ("socal", pressing)]
+    row = chunk(database, pressing)
+    assert (row.state, row.region, row.tickets_sent, row.placement_id == "plc_x") == ("placed", "socal", 1, False)
+    with database.read() as tx:
+        made = tx.execute(select(placements)).one()
+    assert (made.chunk_id, made.region, made.reason) == (pressing, "socal", "deadline")
+    # A new one whose time has come goes where somebody listens, too.
+    with database.write() as tx:
+        region_rows.sync(tx, [replace(NORTH, slots=9), replace(SOUTH, slots=2)])
+    (fresh,) = add_chunks(database, 1, prefix="f", latest_start_at=START)
+    place(database, fresh, "norcal", START, latest_start_at=START)
+    assert send(database, broker) == 1
+    assert broker.sent[-1] == ("socal", fresh)
+
+
+@pytest.mark.parametrize("regions", [(NORTH,), (NORTH, SOUTH)])
+def test_what_nobody_takes_stays_where_no_other_region_listens(
+    sqlite_database: Database, regions: tuple[Region, ...]
+) -> None:
+    open_regions(sqlite_database, *regions)
+    broker = Broker()
+    (name,) = add_chunks(sqlite_database, 1)
+    if SOUTH in regions:
+        (other,) = add_chunks(sqlite_database, 1, prefix="o")
+        unheard(sqlite_database, other, "socal", latest_start_at=LATER)
+    unheard(sqlite_database, name, "norcal", latest_start_at=START)
+    send(sqlite_database, broker)
+    assert ("norcal", name) in broker.sent
+    assert chunk(sqlite_database, name).placement_id == "plc_x"
