@@ -189,12 +189,16 @@ class Work:
                 made.append(self._kind(key, float(waiting.duration_s[row])))
             kind[position] = found
         release_s = waiting.release_s[rows] - self.now_s
+        due_s = waiting.deadline_s[rows] - self.now_s - self.guard_s[rows]
         if world.backoffs:
             waits = np.array([world.backoffs.get(ids[row], 0.0) for row in rows.tolist()]) * world.factor
-            release_s = np.maximum(release_s, waits)
+            # One that is over within the running window need not wait for the next: the dispatcher waits for it.
+            is_over_soon = waits < WINDOW_S - self.now_s % WINDOW_S
+            release_s = np.maximum(release_s, np.where(is_over_soon, 0.0, waits))
+            due_s = due_s - np.where(is_over_soon, waits, 0.0)
         return Demand(
             release_s=release_s,
-            due_s=waiting.deadline_s[rows] - self.now_s - self.guard_s[rows],
+            due_s=due_s,
             duration_s=(waiting.duration_s[rows] + policy.TURNOVER_S) * world.factor,
             kind=kind,
             kinds=tuple(made),

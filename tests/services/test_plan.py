@@ -16,6 +16,7 @@ from carbonq.services.refresh import refresh
 from carbonq.signals import Observation
 from carbonq.store import regions as region_rows
 from carbonq.store.database import Database
+from carbonq.store.dialect import machine_now
 from carbonq.store.tables import items, jobs, placements, plans
 from carbonq.units import WINDOW
 from tests.services.planning import NORTH, SOUTH, START, SetClock, add_chunks, change, chunk, open_regions, place, run
@@ -137,8 +138,6 @@ def test_regions_models_and_backoff_are_respected(sqlite_database: Database) -> 
     (b,) = add_chunks(sqlite_database, 1, prefix="b", regions=("norcal",))
     (c,) = add_chunks(sqlite_database, 1, prefix="c", hours=1)
     with sqlite_database.read() as tx:
-        from carbonq.store.dialect import machine_now
-
         machine = machine_now(tx)
     change(sqlite_database, c, not_before=machine + timedelta(seconds=1500))
     summary = plan_waiting(sqlite_database, clock)
@@ -148,6 +147,21 @@ def test_regions_models_and_backoff_are_respected(sqlite_database: Database) -> 
     assert chunk(sqlite_database, c).window_at >= START + timedelta(seconds=1500)
     with sqlite_database.read() as tx:
         assert tx.execute(select(plans.c.note)).scalar_one() == "1 chunks have no region to run in"
+
+
+def test_a_backoff_that_ends_within_the_running_window_does_not_cost_the_next_one(sqlite_database: Database) -> None:
+    clock = SetClock(START + timedelta(seconds=60))
+    open_regions(sqlite_database, NORTH)
+    refresh(sqlite_database, SOURCES, clock)
+    soon, later = add_chunks(sqlite_database, 2, hours=1)
+    with sqlite_database.read() as tx:
+        machine = machine_now(tx)
+    # The deadlines leave the running window to one, and what begins after the backoff to the other.
+    for name, wait_s, deadline_s in ((soon, 60, 420), (later, 241, 900)):
+        values = {"deadline_at": START + timedelta(seconds=deadline_s), "est_duration_s": 100.0}
+        change(sqlite_database, name, not_before=machine + timedelta(seconds=wait_s), **values)
+    assert plan_waiting(sqlite_database, clock).late == 0
+    assert [chunk(sqlite_database, name).window_at for name in (soon, later)] == [START, START + 2 * WINDOW]
 
 
 def test_with_every_source_down_work_goes_on_nearest_first_and_says_so(sqlite_database: Database) -> None:
