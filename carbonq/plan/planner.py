@@ -248,7 +248,7 @@ class _Planner:
         cost = classes.kwh[:, :, None] * (made.rate + made.tie) + classes.extra_g[:, :, None] + made.displaced
         cap = made.cap_rate[example]
         over_cap = made.carbon > cap[:, :, None] * (1 + 1e-9) if np.isfinite(cap).any() else None
-        offer = Offer(cost, made.allowed[example], over_cap, free, made.is_far)
+        offer = Offer(cost, made.allowed[example], over_cap, free, made.is_far, is_near_first=made.is_overlay)
         return solve(wanted, offer, setting.terms.margin)
 
     def _cost_from(self, draft: _Draft, rows: IntArray) -> FloatArray:

@@ -306,3 +306,36 @@ def test_one_job_beside_a_hundred_thousand_chunks_moves_none_of_them() -> None:
     room = capacity(np.full((regions, windows), 30))
     made = add(new, old, view, room, now=NOW)
     assert made.is_enough and not len(made.moved)
+
+
+@pytest.mark.parametrize(("count", "kind_count"), [(4, 1), (7, 3), (12, 1), (60, 3)])
+@pytest.mark.parametrize("is_new", [True, False])
+def test_on_a_level_grid_each_region_is_as_full_as_the_others(count: int, kind_count: int, is_new: bool) -> None:
+    slots = np.array([[8, 8], [8, 8], [16, 16]])
+    level = replace(outlook(np.full((3, 2), 300.0)), pue=np.ones(3))
+    kind = Kind((0, 1, 2), (UJ_PER_KWH,) * 3, (0.0,) * 3, math.inf)
+    kinds_ = tuple(replace(kind, energy_uj=(UJ_PER_KWH * (1 + row),) * 3) for row in range(kind_count))
+    wanted = Demand(
+        release_s=np.zeros(count),
+        due_s=np.full(count, 550.0),
+        duration_s=np.full(count, 200.0),
+        kind=np.arange(count) % kind_count,
+        kinds=kinds_,
+        current=np.full((count, 2), -1, dtype=np.int64),
+    )
+    if is_new:
+        none = wanted.take(np.zeros(0, dtype=np.int64))
+        made = add(wanted, none, level, capacity(slots), now=NOW).made
+    else:
+        made = assign(wanted, level, capacity(slots), now=NOW)
+    assert not made.late and not made.unplaced
+    held = np.zeros_like(slots)
+    np.add.at(held, (made.region, made.window), 1)
+    assert held[:, 0].sum() == min(count, 32), "ties go to the earlier window first"
+    full = held / slots
+    # As even as whole lanes can be: none could move to where there is more room left after it.
+    for column in range(2):
+        for rich in range(3):
+            for poor in range(3):
+                if held[rich, column]:
+                    assert full[rich, column] <= (held[poor, column] + 1) / slots[poor, column] + 1e-9

@@ -17,6 +17,7 @@ import numpy as np
 
 from carbonq.plan.demand import BoolArray, FloatArray, IntArray
 from carbonq.plan.solver.contiguous import rows_of
+from carbonq.plan.solver.levelling import spread
 from carbonq.plan.solver.nested import Nested, ranking
 from carbonq.plan.solver.network import Arcs, Classes, Tree, arrivals, grow, most_units, price_of, reach, share
 
@@ -51,13 +52,17 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """What there is: ``cost[k, r, w]`` in grams, ``may[k, r]``, ``over_cap[k, r, w]``, free ``slots[r, w]``."""
+    """What there is: ``cost[k, r, w]`` in grams, ``may[k, r]``, ``over_cap[k, r, w]``, free ``slots[r, w]``.
+
+    ``is_near_first``: the nearest region is filled before others that cost the same, else all evenly.
+    """
 
     cost: FloatArray
     may: BoolArray
     over_cap: BoolArray | None
     slots: IntArray
     is_far: BoolArray
+    is_near_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +107,7 @@ def solve(wanted: Wanted, offer: Offer, margin: float) -> Solution:
         return Solution(cell, stays, prices)
     if isinstance(network, _Network):
         cell[rows], stays[rows] = network.kept_in()
-    part, went, count = network.lots()
+    part, went, count = spread(network.lots(), offer, cell[cell >= 0])
     cell[rows] = _hand_out((parent[part], went, count), classes.kind, of, (cell[rows], wanted.size[rows]), offer)
     return Solution(cell, stays, network.prices())
 

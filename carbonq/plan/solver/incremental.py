@@ -150,6 +150,15 @@ class _Room:
             return self.free - _lanes(self.short_s + np.float64(duration_s)) + _lanes(self.short_s) >= 0
         return self.free > 0
 
+    def load(self, regions: IntArray, window: int, duration_s: float, slots: IntArray) -> FloatArray:
+        """Say how full some cells of a window would be with a chunk more; a lane that it can share is not taken."""
+        free, more = self.free[regions, window], np.ones(len(regions))
+        if bool(is_short(np.array([duration_s]))[0]):
+            short_s = self.short_s[regions, window]
+            more = (_lanes(short_s + np.float64(duration_s)) - _lanes(short_s)).astype(np.float64)
+        load: FloatArray = more * 1e6 + (slots[regions, window] - free) / np.maximum(slots[regions, window], 1)
+        return load
+
     def put(self, cell: tuple[int, int], duration_s: float) -> None:
         """Take room in a cell."""
         if bool(is_short(np.array([duration_s]))[0]):
@@ -182,8 +191,12 @@ def _one_by_one(new: Demand, setting: Setting, room: _Room) -> Assignment:
         fits = room.fits(duration) & _wanted(new, row, first, last, setting)
         if fits.any():
             cost = np.where(fits, _guide(new, row, setting), np.inf)
-            # Ties go to the earlier window: by columns first.
+            # Ties go to the earlier window, by columns first, and then to the emptier cell.
             column, chosen = divmod(int(np.argmin(cost.T)), cost.shape[0])
+            if not setting.costs.is_overlay:
+                alike = np.flatnonzero(cost[:, column] == cost[chosen, column])
+                load = room.load(alike, column, duration, setting.slots)
+                chosen = int(alike[np.lexsort((setting.costs.is_far[alike], load))[0]])
             region[row], window[row], start_s[row] = chosen, column, setting.starts_s[column]
             room.put((chosen, column), duration)
     return Assignment(region, window, start_s, np.zeros(n), math.nan, math.nan, math.nan)
