@@ -55,7 +55,7 @@ class Allowance:
         with self._lock:
             used = (self._used.get(tenant, 0) if day == self._day else 0) + self._pending.get((tenant, day), 0)
         if used >= limit:
-            raise quota.tokens_refusal(tenant, used, 0, limit, now, self._clock.factor)
+            raise quota.tokens_refusal(tenant, used, 0, limit, now=now, factor=self._clock.factor)
 
     def count_tokens(self, tenant: str, tokens: int) -> None:
         """Count the tokens of a realtime call that was answered."""

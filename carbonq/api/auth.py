@@ -160,12 +160,14 @@ async def caller_of(request: Request) -> Caller:
             "no API key was sent; send `Authorization: Bearer KEY` (`carbonq keys create` makes a key)",
             code="missing_api_key",
         )
-    ring: KeyRing = request.app.state.api.keyring
+    api = request.app.state.api
+    ring: KeyRing = api.keyring
     sha = keys.hash_key(plaintext)
     caller = ring.known(sha) or await anyio.to_thread.run_sync(ring.find, sha)
     if caller is None:
         raise NotAuthenticated("this API key is wrong, expired or revoked")
     ring.note_use(caller)
+    await api.rate_limits.take(request, caller)
     return caller
 
 

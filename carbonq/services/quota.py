@@ -64,13 +64,15 @@ def reserve(
     now: datetime,
     limits: Quota,
     factor: float = 1.0,
+    jobs: int = 1,
 ) -> None:
     """Count a new job in, before its row is stored in this transaction; ``now`` is grid time, ``factor`` its speed.
 
-    Two at once cannot pass a limit together. Asks the database nothing where there is no limit. Raises QuotaExceeded
-    before anything is written, so that other jobs of the same transaction live on.
+    Several ``jobs`` of a tenant that one transaction stores are counted in one call, with their sums: what is not
+    stored yet is in no count. Two callers at once cannot pass a limit together. Asks the database nothing where there
+    is no limit. Raises QuotaExceeded before anything is written, so that other jobs of the transaction live on.
     """
-    asked = _Asked(tenant, Usage(1, items, input_bytes), tokens, now, limits, factor)
+    asked = _Asked(tenant, Usage(jobs, items, input_bytes), tokens, now, limits, factor)
     if not asked.is_counted and limits.tokens_per_day is None:
         return
     _refuse_the_impossible(asked)
@@ -92,9 +94,10 @@ def check(
     now: datetime,
     limits: Quota,
     factor: float = 1.0,
+    jobs: int = 1,
 ) -> None:
     """Refuse what ``reserve`` would refuse now, and keep nothing: for work that is stored later."""
-    asked = _Asked(tenant, Usage(1, items, input_bytes), tokens, now, limits, factor)
+    asked = _Asked(tenant, Usage(jobs, items, input_bytes), tokens, now, limits, factor)
     _refuse_the_impossible(asked)
     _room(tx, asked)
 
@@ -174,6 +177,11 @@ def tokens_refusal(tenant: str, used: int, tokens: int, limit: int, *, now: date
         code="token_limit_exceeded",
         retry_after_s=(tomorrow - now).total_seconds() / factor,
     )
+
+
+def release(tx: Tx, job: Job) -> None:
+    """Undo the reservation of a job that was not stored after all: its request had come before."""
+    quotas.add_tokens(tx, job.tenant, day_of(job.created_at), -job.est_tokens)
 
 
 def give_back(tx: Tx, job: Job) -> None:

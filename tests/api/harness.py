@@ -141,6 +141,7 @@ def build_api(
     )
     rates = RateCache(REGIONS)
     blobs = blobs or FolderStore(root)
+    allowance = Allowance(db, clock)
     store = GroupStore(
         db,
         blobs,
@@ -148,6 +149,7 @@ def build_api(
         Standing(db, clock, dict(BUILTIN) if models is None else models),
         home_region="fr",
         regions=lambda: list(directory.snapshot.regions.values()) or list(REGIONS),
+        quota_of=allowance.of,
     )
     return Api(
         db=db,
@@ -158,7 +160,7 @@ def build_api(
         home_region="fr",
         limits=kept,
         keyring=KeyRing(db, settings_key=settings_key, settings_tenant="default"),
-        allowance=Allowance(db, clock),
+        allowance=allowance,
         directory=directory,
         dispatcher=dispatcher,
         router=Router(directory, dispatcher.load, rates, clock),
