@@ -47,8 +47,8 @@ CODES: Mapping[str, Code] = {
     "disk_full": _c(503, says="the server's disk is full", do="try again later; the operator makes room"),
     "duplicate_custom_id": _c(400, says="two lines have the same `custom_id`", do="name each item differently"),
     "empty_file": _c(400, says="the input has no items", do="send at least one line"),
-    "engine_away": _c(500, says="the engine's server is down or refuses us", do="try again later"),
-    "engine_error": _c(500, says="the engine failed", do="try again; if it stays, give the operator the request id"),
+    "engine_away": _c(503, says="the engine's server is down or refuses us", do="try again later"),
+    "engine_error": _c(502, says="the engine failed", do="try again; if it stays, give the operator the request id"),
     "headers_too_large": _c(431, says="the request's target and headers are too long", do="send less of them"),
     "host_not_allowed": _c(
         421, says="the API listens on this machine alone and has no such name", do="use 127.0.0.1 or localhost"
@@ -152,7 +152,7 @@ ITEM_CODES: Mapping[str, Code] = {
         500, says="every attempt at the item's chunk failed", do="submit it again; if it stays, tell the operator"
     ),
     "context_length_exceeded": _c(400, says="the text is longer than the model takes", do="shorten or split it"),
-    "engine_error": _c(500, 502, says="the engine failed on the item", do="submit it again"),
+    "engine_error": _c(502, says="the engine failed on the item", do="submit it again"),
     "input_lost": _c(500, says="the job's input cannot be read any more", do="submit it again, and tell the operator"),
     "no_summary": _c(400, says="no summary could be made of the text", do="look at the text"),
 }
