@@ -62,7 +62,7 @@ def run(  # noqa: PLR0917 (options, all named)
 
 
 @app.command("store")
-def store(
+def store(  # noqa: PLR0917 (options, all named)
     chunks: Annotated[int, typer.Option(min=1, help="Chunks to claim and finish.")] = 24,
     items: Annotated[int, typer.Option(min=1, max=10_000, help="Items in a chunk, one checkpoint each.")] = 2_000,
     rounds: Annotated[int, typer.Option(min=1, help="Times that each is measured; medians are reported.")] = 3,
@@ -70,6 +70,7 @@ def store(
         list[int] | None, typer.Option(min=1, max=64, help="Claiming processes; give it again for more.")
     ] = None,
     database_url: DatabaseUrl = None,
+    as_json: AsJson = True,
 ) -> None:
     """Claims and committed ledger entries per second, on SQLite and on a PostgreSQL server if one is given.
 
@@ -118,6 +119,7 @@ def start(
     rounds: Annotated[int, typer.Option(min=1, help="Starts; the median is reported.")] = 3,
     database_url: DatabaseUrl = None,
     broker_url: BrokerUrl = None,
+    as_json: AsJson = True,
 ) -> None:
     """Seconds from nothing to a ready stack, embedded and on the servers that are given.
 
@@ -134,6 +136,7 @@ def start(
 def realtime(
     calls: Annotated[int, typer.Option(min=1, help="Requests to make, one after another.")] = 500,
     loaded: Annotated[bool, typer.Option("--loaded/--idle", help="Again beside flexible work on all slots.")] = False,
+    as_json: AsJson = True,
 ) -> None:
     """Milliseconds a realtime call costs over its engine call, idle and beside flexible work.
 
@@ -207,6 +210,7 @@ def outlook(
         list[int] | None,
         typer.Option(help="Minutes from a window's end until its value is out; the first one is for savings."),
     ] = None,
+    as_json: AsJson = True,
 ) -> None:
     """Errors and savings of the outlook beside the source's forecast and holding the last value.
 

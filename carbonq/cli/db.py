@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from carbonq.cli.actor import actor
 from carbonq.cli.output import AsJson, emit_json, say
 
 app = typer.Typer(no_args_is_help=True, help="The database's schema and its backup.")
@@ -15,6 +16,8 @@ app = typer.Typer(no_args_is_help=True, help="The database's schema and its back
 @app.command()
 def upgrade(as_json: AsJson = False) -> None:
     """Bring the database to this version's schema and the settings' regions; does nothing if it is there already.
+
+    Example: carbonq db upgrade
 
     Example: CARBONQ_DATABASE_URL=postgresql://user@host/db carbonq db upgrade
     """
@@ -32,7 +35,8 @@ def upgrade(as_json: AsJson = False) -> None:
     before = schema.current(database)
     if sources.has_regions:
         shared = wiring.make_shared(settings)
-        _, changed = setup.install(database, configured=wiring.make_regions(settings), shared=shared)
+        regions = wiring.make_regions(settings)
+        _, changed = setup.install(database, configured=regions, shared=shared, actor=actor())
     else:
         _, changed = setup.install(database, configured=None)  # whoever has no regions must not take others' away
     after = schema.current(database)

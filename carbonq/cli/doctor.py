@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carbonq.cli.output import AsJson, emit_json, emit_table, say
+from carbonq.cli.output import AsJson, complain, emit_json, emit_table, say
 
 if TYPE_CHECKING:
     from carbonq.config import Settings, Sources
@@ -33,7 +33,7 @@ def doctor(
         emit_table(("state", "check", "finding"), [(one.state.value, one.check, one.finding) for one in findings])
     failed = [one.check for one in findings if one.state is checkup.State.FAIL]
     if failed:
-        say(f"not ready: {', '.join(dict.fromkeys(failed))}")
+        complain(f"not ready: {', '.join(dict.fromkeys(failed))}")
         raise typer.Exit(1)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from carbonq.cli import connect, ledger_history, ledger_seals
-from carbonq.cli.output import AsJson, emit_json, say
+from carbonq.cli.output import AsJson, complain, emit_json, say
 from carbonq.clock import ClockKind
 from carbonq.errors import InvalidRequest
 from carbonq.model import EntryKind, RateStatus
@@ -166,7 +166,7 @@ def verify(
         report = checker.check(standard_input or file)
     except (checker.NotALedger, OSError) as error:
         reason = error.strerror if isinstance(error, OSError) else str(error)
-        say(f"carbonq: {file}: {reason}")
+        complain(f"carbonq: {file}: {reason}")
         raise typer.Exit(2) from error
     if as_json:
         emit_json(asdict(report) | {"is_consistent": report.is_consistent})

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from carbonq.cli.output import AsJson, emit_json, emit_pairs, emit_table, say
+from carbonq.cli.output import AsJson, complain, emit_json, emit_pairs, emit_table, say
 from carbonq.errors import ConfigError, NotFound
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ def check(
         columns = ("name", "state", "tokens_per_s", "ttft_s", "joules", "quality", "context_tokens", "engine_version")
         emit_table(columns, [[row[name] for name in columns] for row in rows])
     if failed:
-        say(f"these do not work: {', '.join(failed)}")
+        complain(f"these do not work: {', '.join(failed)}")
         raise typer.Exit(1)
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carbonq.cli.output import AsJson, bar, emit_json, emit_table, say
+from carbonq.cli.output import AsJson, bar, complain, emit_json, emit_table, say
 from carbonq.errors import ConfigError, InvalidRequest
 
 if TYPE_CHECKING:
@@ -142,7 +142,7 @@ def refused() -> Generator[None]:
     try:
         yield
     except (InvalidRequest, ConfigError) as error:
-        say(f"carbonq: {sentence(error)}")
+        complain(f"carbonq: {sentence(error)}")
         raise typer.Exit(2) from error
 
 

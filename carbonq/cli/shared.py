@@ -80,7 +80,8 @@ def give_to(app: typer.Typer) -> None:
         info.cls = Command
         info.callback = _sharing(info.callback)
     callback = app.registered_callback
-    if callback is not None and callback.callback is not None and callback.invoke_without_command is True:
+    is_command = True in {app.info.invoke_without_command, getattr(callback, "invoke_without_command", None)}
+    if callback is not None and callback.callback is not None and is_command:
         callback.callback = _sharing(callback.callback)
     for group in app.registered_groups:
         assert group.typer_instance is not None

@@ -4,34 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import typer
 from typer.testing import CliRunner
 
 from carbonq.cli import connect, main
 from carbonq.errors import ConfigError, InvalidRequest, NotFound
-
-
-def _commands(app: typer.Typer, above: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
-    for command in app.registered_commands:
-        assert command.callback is not None
-        yield (*above, command.name or command.callback.__name__)
-    names = [str(group.name) for group in app.registered_groups]
-    assert len(names) == len(set(names)), "a group is there twice"
-    for group in app.registered_groups:
-        assert group.typer_instance is not None
-        yield from _commands(group.typer_instance, (*above, str(group.name)))
-
-
-@pytest.mark.parametrize("words", list(_commands(main.app)), ids=" ".join)
-def test_each_help_page_has_an_example_of_its_command(words: tuple[str, ...]) -> None:
-    shown = CliRunner().invoke(main.app, [*words, "--help"])
-    assert shown.exit_code == 0
-    example = shown.stdout.partition("Example: ")[2]
-    assert f"carbonq {' '.join(words)}" in example
 
 
 @pytest.fixture
