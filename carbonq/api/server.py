@@ -6,13 +6,13 @@ import socket
 from collections.abc import Callable
 
 import uvicorn
-from fastapi import FastAPI
+from starlette.types import ASGIApp
 
 #: How long requests may go on after the stop signal, in machine seconds.
 GRACE_S = 10
 
 
-def server_config(app: FastAPI) -> uvicorn.Config:
+def server_config(app: ASGIApp) -> uvicorn.Config:
     """Return uvicorn's settings for an app; the socket is opened by ``process.listen``."""
     return uvicorn.Config(
         app,

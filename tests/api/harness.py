@@ -189,11 +189,13 @@ def build_harness(db: Database, root: Path, **limits: Any) -> Harness:
 
 
 @contextmanager
-def serving(api: Api, *, background: list[Refresh] | None = None) -> Iterator[str]:
-    """Serve an API by uvicorn on a free port, in a thread, and yield its URL."""
+def serving(
+    api: Api, *, background: list[Refresh] | None = None, wrap: Callable[[Any], Any] = lambda app: app
+) -> Iterator[str]:
+    """Serve an API by uvicorn on a free port, in a thread, and yield its URL; ``wrap`` puts something before it."""
     listener = listen("127.0.0.1", 0)
     port = listener.getsockname()[1]
-    server = Server(server_config(create_app(api, background=background)), api.feed.close)
+    server = Server(server_config(wrap(create_app(api, background=background))), api.feed.close)
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]}, daemon=True)
     thread.start()
     try:

@@ -1,0 +1,1 @@
+"""The OpenAI SDK against carbonq, as users have it."""
