@@ -80,11 +80,13 @@ def read(stream: BinaryIO, batch: Batch, models: Mapping[str, Model], limits: su
                 break
             try:
                 reader.take(line)
+            except _StopError:
+                raise
             except InvalidRequest as error:
                 reader.made.errors.append(error_view(error))
         if not reader.made.lines:
             raise jsonl.empty_input("the input file")
-    except (_StopError, InvalidRequest) as error:
+    except InvalidRequest as error:  # of the stream, whose lines cannot be told apart any more, or the last word
         reader.made.errors.append(error_view(error))
     reader.made.groups = list(reader.groups.values())
     return reader.made
@@ -123,18 +125,14 @@ class _Reader:
         first = self._lines_of.setdefault(line.custom_id, number)
         if first != number:
             raise jsonl.duplicate(line.custom_id, number, first)
-        if self.made.model is None:
-            self._choose_model(line.model, number)
-        model = self._model
-        if model is None:
-            return  # said of the line that named it first
+        model = self._model or self._choose_model(line.model, number)
         self._count_inputs(line.body, number)
         tokens = estimate.body_tokens(line.body, model)
         if estimate.is_surely_over(tokens.longest, model.max_input_tokens):
             raise submit.too_long(number, tokens.longest, model)
         self._group(line.carbon, number).add(line.custom_id, offset, len(data), tokens.total)
 
-    def _choose_model(self, name: str | None, number: int) -> None:
+    def _choose_model(self, name: str | None, number: int) -> Model:
         if name is None:
             raise InvalidRequest(
                 f"line {number}: body.model is missing; each request names the model it is for",
@@ -142,12 +140,13 @@ class _Reader:
                 param="body.model",
                 code="missing_required_parameter",
             )
-        self.made.model = name
         try:
-            self._model = submit.find_model(name, self._batch.endpoint, self._models)
+            model = submit.find_model(name, self._batch.endpoint, self._models)
         except InvalidRequest as error:
             message = f"line {number}: {error.message}"
             raise InvalidRequest(message, line=number, param="body.model", code=error.code) from None
+        self.made.model, self._model = name, model
+        return model
 
     def _count_inputs(self, body: Mapping[str, Any], number: int) -> None:
         given = body.get("input")
