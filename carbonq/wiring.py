@@ -144,12 +144,16 @@ def settle(sources: config.Sources) -> Settings:
     return sources.read(None if sources.has_regions else stored_settings(sources)).settings
 
 
-def push(settings: Settings) -> list[str]:
-    """Make the shared settings the installation's; return what changed. Raises ConfigError, StoreUnavailable."""
+def push(settings: Settings, *, actor: str | None = None) -> list[str]:
+    """Make the shared settings the installation's; return what changed. Raises ConfigError, StoreUnavailable.
+
+    ``actor`` is who the log of admin actions names.
+    """
     db = open_database(settings)
     try:
         schema.check_usable(db)
-        return setup.install(db, configured=make_regions(settings), shared=make_shared(settings))[1]
+        shared = make_shared(settings)
+        return setup.install(db, configured=make_regions(settings), shared=shared, actor=actor)[1]
     finally:
         db.dispose()
 

@@ -7,6 +7,7 @@ from typing import Any
 import orjson
 import typer
 
+from carbonq.cli.actor import actor
 from carbonq.cli.output import AsJson, emit_json, emit_table, say
 
 app = typer.Typer(no_args_is_help=True, help="The settings.")
@@ -67,7 +68,7 @@ def push(as_json: AsJson = False) -> None:
     sources = config.given()
     if not sources.has_regions:
         raise ConfigError("this host has no [regions], so there is nothing to push")
-    changed = wiring.push(sources.read().settings)
+    changed = wiring.push(sources.read().settings, actor=actor())
     if as_json:
         emit_json({"changed": changed})
     else:

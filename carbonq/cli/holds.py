@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carbonq.cli import connect
+from carbonq.cli import connect, tenants as own_limits
+from carbonq.cli.actor import actor, login
 from carbonq.cli.keys import check_tenant
 from carbonq.cli.output import AsJson, emit_json, emit_table, say
 from carbonq.model import HeldKind, RegionState
@@ -76,7 +77,8 @@ def _set(
             name,
             state,
             reason=reason,
-            acted_by=by or _login(),
+            acted_by=by or login(),
+            actor=actor(),
             known=None if known is None else known(settings),
         )
         with database.read() as tx:
@@ -122,3 +124,4 @@ def model_names(settings: Settings) -> Collection[str]:
 
 
 add_to(tenants, HeldKind.TENANT)
+own_limits.add_to(tenants)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from carbonq.cli import connect
+from carbonq.cli.actor import actor
 from carbonq.cli.output import AsJson, emit_json, emit_pairs, emit_table, say
 from carbonq.errors import ConfigError, InvalidRequest
 from carbonq.model import Signal
@@ -68,12 +69,14 @@ def settle(
 
     Example: carbonq ledger settle --report
     """
-    from carbonq.services import accuracy
+    from carbonq.services import accuracy, admin
     from carbonq.services import restate as restating
     from carbonq.services import settle as settling
+    from carbonq.store.admin_log import Action
 
     start_at, end_at = _time(from_, "--from"), _time(to, "--to")
     with _opened() as (settings, database, clock):
+        admin.note(database, Action(actor(), "ledger.settled", "ledger"))
         settled = restated = 0
         while count := settling.settle(
             database,
@@ -131,6 +134,7 @@ def restate(
             now=clock.now(),
             settle_after_s=settings.settle_after_s,
             recorded_by=getpass.getuser(),
+            actor=actor(),
             is_dry_run=dry_run,
         )
     if as_json:

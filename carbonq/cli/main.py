@@ -14,6 +14,7 @@ import typer
 
 from carbonq import __version__
 from carbonq.cli import (
+    audit_log,
     bench,
     config,
     connect,
@@ -93,6 +94,7 @@ app.add_typer(models.app, name="models")
 app.add_typer(holds.tenants, name="tenants")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(keys.app, name="keys")
+app.add_typer(audit_log.app, name="audit-log")
 app.add_typer(db.app, name="db")
 app.add_typer(config.app, name="config")
 app.add_typer(replay.app, name="replay")

@@ -43,6 +43,12 @@ def read_id(text: str) -> int | None:
     return int(digits) if is_id else None
 
 
+def note(db: Database, done: Action) -> None:
+    """Log an action that takes many transactions, before it begins: none goes unlogged. Raises StoreUnavailable."""
+    with db.write() as tx:
+        admin_log.append(tx, done)
+
+
 def limit_tenant(db: Database, tenant: str, changes: Mapping[str, int | str | None], *, actor: str) -> dict[str, Any]:
     """Set limits of a tenant's own and return all it has then: a number, None for no limit, ``default`` to unset.
 

@@ -10,7 +10,8 @@ from collections.abc import Collection, Sequence
 from carbonq.clock import Clock
 from carbonq.errors import InvalidRequest, NotFound
 from carbonq.model import HeldKind, Hold, RegionState
-from carbonq.store import chunks, events, holds, regions
+from carbonq.store import admin_log, chunks, events, holds, regions
+from carbonq.store.admin_log import Action
 from carbonq.store.database import Database, Tx
 
 #: Longest reason and name of who acts, in characters.
@@ -28,12 +29,13 @@ def set_state(
     *,
     reason: str | None = None,
     acted_by: str | None = None,
+    actor: str | None = None,
     known: Collection[str] | None = None,
 ) -> RegionState:
     """Say what becomes of a region, tenant or model, and return what it was before. Idempotent.
 
-    ``known`` are the names there are (None: any goes; regions are always looked up). Raises NotFound, InvalidRequest
-    naming the field, StoreUnavailable.
+    ``known`` are the names there are (None: any goes; regions are always looked up); ``actor`` is who the log of admin
+    actions names (None: ``acted_by``). Raises NotFound, InvalidRequest naming the field, StoreUnavailable.
     """
     for field, value in (("reason", reason), ("by", acted_by)):
         if value is not None and (len(value) > MAX_CHARS or not value.isprintable()):
@@ -51,6 +53,10 @@ def set_state(
             holds.withdraw(tx)
         data = {"name": name, "before": before.value, "reason": reason, "by": acted_by}
         tenant = name if kind is HeldKind.TENANT else None
+        said = {"state": state.value, "reason": reason, "by": acted_by}
+        done = f"{kind.value}.{_DONE[state]}"
+        was = {"state": before.value}
+        admin_log.append(tx, Action(actor or acted_by or "unknown", done, name, tenant, before=was, after=said))
         events.append_many(tx, [events.NewEvent(f"{kind.value}.{_DONE[state]}", now, tenant, data=data)])
     return before
 

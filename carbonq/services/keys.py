@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from carbonq import terms
 from carbonq.errors import Conflict, InvalidRequest, NotFound
 from carbonq.model import Scope
 from carbonq.store import admin_log, keys
@@ -13,6 +14,7 @@ from carbonq.store.admin_log import Action
 from carbonq.store.database import Database, Tx
 from carbonq.store.dialect import machine_now
 from carbonq.store.keys import Key
+from carbonq.terms import Carrier
 from carbonq.units import iso
 
 #: Longest name of a key, in characters.
@@ -44,7 +46,8 @@ def create(
 
     Raises InvalidRequest naming the field, StoreUnavailable.
     """
-    _check(name, scopes, {"requests_per_minute": requests_per_minute, "tokens_per_minute": tokens_per_minute})
+    rates = {"requests_per_minute": requests_per_minute, "tokens_per_minute": tokens_per_minute}
+    _check(name, scopes, {**rates, "defaults": defaults})
     with db.write() as tx:
         _check_expiry(tx, expires_at)
         key_id, plaintext = keys.create(
@@ -142,15 +145,17 @@ def _get(tx: Tx, key_id: str) -> Key:
     return key
 
 
-def _check(name: str, scopes: frozenset[Scope], rates: Mapping[str, Any]) -> None:
+def _check(name: str, scopes: frozenset[Scope], given: Mapping[str, Any]) -> None:
     if not name.strip() or not name.isprintable() or len(name) > MAX_NAME_CHARS:
         raise InvalidRequest(f"the key's name must be printable text of 1 to {MAX_NAME_CHARS} characters", param="name")
     if not scopes:
         raise InvalidRequest(f"a key needs a scope: {', '.join(Scope)}", param="scope")
     for field in ("requests_per_minute", "tokens_per_minute"):
-        value = rates.get(field)
+        value = given.get(field)
         if value is not None and not 1 <= value <= MAX_RATE:
             raise InvalidRequest(f"{field} {value} is not between 1 and {MAX_RATE:,}", param=field)
+    # Spans count from each request, so that now is as good as any time to see whether one is meant.
+    terms.read([Carrier(given.get("defaults") or {}, "default {}".format)], now=datetime.now(UTC))
 
 
 def _check_expiry(tx: Tx, expires_at: datetime | None) -> None:

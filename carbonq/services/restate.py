@@ -19,12 +19,13 @@ from carbonq.model import EntryReason, Rate, RateStatus, Signal
 from carbonq.ratebook import rate_row
 from carbonq.services import settle
 from carbonq.services.finals import Finals
-from carbonq.store import ledger, rates, restatements, revisions
+from carbonq.store import admin_log, ledger, rates, restatements, revisions
+from carbonq.store.admin_log import Action
 from carbonq.store.database import Database, Tx
 from carbonq.store.dialect import machine_now, serialise
 from carbonq.store.revisions import BOOKS, Change, NewRate, Stamp, Variant
 from carbonq.store.unsettled import Part
-from carbonq.units import WINDOW, window_of
+from carbonq.units import WINDOW, iso, window_of
 
 #: Entries looked at in one transaction.
 _ENTRIES = 5_000
@@ -83,10 +84,12 @@ def restate(
     now: datetime,
     settle_after_s: float,
     recorded_by: str,
+    actor: str | None = None,
     is_dry_run: bool = False,
 ) -> Restated:
     """Restate every entry whose rate in the scope is not the one that is final now; ``now`` is grid time.
 
+    ``actor`` is who the log of admin actions names (None: it is not logged).
     Raises InvalidRequest for an empty span or reason, NotFound for a zone that never was, StoreUnavailable.
     """
     if not reason.strip():
@@ -100,7 +103,15 @@ def restate(
     if not is_known:
         raise NotFound(f"nothing was ever observed of a zone {scope.zone!r}")
     finals = Finals(now, settle_after_s)
-    work = _Work(db, scope, lambda tx, key, _old: finals.get(tx, key), recorded_by, reason, is_dry_run=is_dry_run)
+    work = _Work(
+        db,
+        scope,
+        lambda tx, key, _old: finals.get(tx, key),
+        recorded_by,
+        reason,
+        actor=actor,
+        is_dry_run=is_dry_run,
+    )
     work.by_windows()
     work.by_baselines(_stale(db, scope, finals))
     return work.done
@@ -198,12 +209,14 @@ class _Work:
         reason: str,
         *,
         is_automatic: bool = False,
+        actor: str | None = None,
         is_dry_run: bool = False,
     ) -> None:
         self._db = db
         self._scope = scope
         self._choose = choose
         self._is_dry_run = is_dry_run
+        self._actor = actor
         with db.read() as tx:
             began_at = machine_now(tx)
         self._record = restatements.make(
@@ -275,7 +288,16 @@ class _Work:
             if count:
                 self.done.restatement_id = own.restatement_id
                 restatements.record(tx, own)
+                self._log(tx)
         self.done.revisions += count
+
+    def _log(self, tx: Tx) -> None:
+        """Leave one line in the log of admin actions, with the first entries that are restated."""
+        if self._actor is not None:
+            own = self._record
+            said = {"reason": own.reason, "start_at": iso(own.start_at), "end_at": iso(own.end_at), "zone": own.zone}
+            admin_log.append(tx, Action(self._actor, "ledger.restated", own.restatement_id, after=said))
+            self._actor = None
 
     def _changes(self, tx: Tx, parts: Sequence[Part]) -> tuple[list[Change], dict[str, Rate]]:
         found = revisions.variants(tx, parts)

@@ -16,7 +16,8 @@ from carbonq.errors import ConfigError
 from carbonq.model import Region
 from carbonq.services import installation
 from carbonq.services.installation import Shared
-from carbonq.store import clocks, keys, regions, schema
+from carbonq.store import admin_log, clocks, keys, regions, schema
+from carbonq.store.admin_log import Action
 from carbonq.store.database import Database
 from carbonq.store.dialect import serialise
 
@@ -64,11 +65,13 @@ def install(
     configured: Sequence[Region] | None,
     shared: Shared | None = None,
     clock: GridClock | None = None,
+    actor: str | None = None,
 ) -> tuple[GridClock, list[str]]:
     """Bring schema, regions, shared settings and clock up to date, and no key: a fleet does it before it starts.
 
-    Without ``configured`` and ``shared`` regions and settings stay as they are. ``clock`` as for ``prepare``. Returns
-    the clock in force and what changed in the shared settings. Raises ConfigError and StoreUnavailable.
+    Without ``configured`` and ``shared`` regions and settings stay as they are. ``clock`` as for ``prepare``; ``actor``
+    is who the log of admin actions names where settings change (None: it is not logged). Returns the clock in force and
+    what changed in the shared settings. Raises ConfigError and StoreUnavailable.
     """
     schema.upgrade(db)
     with db.write() as tx:
@@ -76,6 +79,9 @@ def install(
         if configured is not None:
             regions.sync(tx, configured)
         changed = [] if shared is None else installation.put(tx, shared)
+        if changed and actor is not None:
+            done = Action(actor, "config.pushed", "installation", after={"changed": changed})
+            admin_log.append(tx, done)
         return clocks.ensure(tx, clock or GridClock.real()), changed
 
 

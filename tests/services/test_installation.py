@@ -12,7 +12,7 @@ from carbonq import __version__, config, wiring
 from carbonq.errors import ConfigError
 from carbonq.services import installation
 from carbonq.services.installation import Shared
-from carbonq.store import clocks, regions
+from carbonq.store import admin_log, clocks, regions
 from carbonq.store import installation as rows
 from carbonq.store.database import Database
 
@@ -133,12 +133,14 @@ def test_whoever_may_change_them_takes_what_is_kept_when_it_has_none(installed: 
 
 def test_a_push_says_what_changed_and_reaches_the_regions(installed: Database, tmp_path: Path) -> None:
     changed = config.load(**url(installed), regions={**REGIONS, "se": {"zone": "SE", "slots": 3}}, zones=ZONES)
-    said = wiring.push(changed)
+    said = wiring.push(changed, actor="anna@host")
     assert "regions.se.slots: the default -> 3" in said
     assert "regions.se.pue: 1.2 -> the default" in said
     assert "chunk_fill: 0.5 -> the default" in said
-    assert wiring.push(changed) == []
+    assert wiring.push(changed, actor="anna@host") == []
     with installed.read() as tx:
+        (logged,) = admin_log.page(tx)
+        assert (logged.actor, logged.action, logged.after) == ("anna@host", "config.pushed", {"changed": said})
         assert {one.name: one.slots for one in regions.load_all(tx, worker_alive_s=1)} == {"no": 1, "se": 3}
 
 

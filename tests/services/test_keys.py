@@ -120,6 +120,8 @@ def test_a_change_is_logged_before_and_after(sqlite_database: Database) -> None:
         ({"scopes": frozenset()}, "scope"),
         ({"requests_per_minute": 0}, "requests_per_minute"),
         ({"tokens_per_minute": 10**15 + 1}, "tokens_per_minute"),
+        ({"defaults": {"colour": "blue"}}, "default colour"),
+        ({"defaults": {"deadline": "soon"}}, "default deadline"),
     ],
 )
 def test_what_no_key_can_be(sqlite_database: Database, values: dict[str, object], param: str) -> None:

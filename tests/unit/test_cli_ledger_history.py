@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from carbonq.cli.main import app
 from carbonq.clock import GridClock
-from carbonq.store import clocks
+from carbonq.store import admin_log, clocks
 from carbonq.store.database import Database
 from tests.services.booked import configure, lines, store
 from tests.services.test_restate import say
@@ -78,6 +78,13 @@ def test_a_dry_run_says_and_changes_nothing(filled: Database) -> None:
     assert done["revisions"] == 5
     assert {line["restatement_id"] for line in lines(filled)} == {done["restatement_id"]}
     assert read("settle") == {"revisions": 0, "restated": 0}
+    with filled.read() as tx:  # neither the dry run nor what found nothing to do is an act
+        log = [(one.action, one.subject) for one in admin_log.page(tx)]
+    assert log == [
+        ("ledger.settled", "ledger"),
+        ("ledger.restated", done["restatement_id"]),
+        ("ledger.settled", "ledger"),
+    ]
 
 
 @pytest.mark.parametrize(
