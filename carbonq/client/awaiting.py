@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, TypeVar, Unpack, cast
 
 import httpx
+from httpx_sse import EventSource
 
 from carbonq.client import calls, flows
 from carbonq.client.calls import Call, Terms
@@ -19,7 +20,7 @@ from carbonq.client.files import ledger_format, written
 from carbonq.client.flows import Course, Flow, Give, Open, Read, Send, Sleep, Step, Tell
 from carbonq.client.items import Item
 from carbonq.client.patience import RETRIES
-from carbonq.client.records import Chunk, Entry, Job, Json, Quote, Region, Result, Why
+from carbonq.client.records import Chunk, Entry, Event, Job, Json, Quote, Region, Result, Why
 from carbonq.client.shared import Connection, LedgerSelection, answer_of, request_options
 
 T = TypeVar("T")
@@ -124,6 +125,13 @@ class AsyncClient:
         """
         flow = flows.wait(self._manner, job_id, poll_s=poll_s, timeout_s=timeout_s, on_progress=on_progress)
         return await self._run(flow)
+
+    def events(self, job_id: str | None = None, *, after: int | None = None) -> AsyncIterator[Event]:
+        """Yield what happens to a job from its beginning until it is final, or to all jobs and batches from now on.
+
+        ``after``, an event's ``number``, goes on behind it. A stream that breaks is opened again and misses nothing.
+        """
+        return self._iterate(flows.events(self._manner, job_id, after=after))
 
     def results(self, job_id: str) -> AsyncIterator[Result]:
         """Yield the results of items that succeeded, in the order they were done, in constant memory.
@@ -283,7 +291,7 @@ class _Steps:
     def __init__(self, http: httpx.AsyncClient) -> None:
         self._http = http
         self._open: httpx.Response | None = None
-        self._blocks: AsyncIterator[bytes] | None = None
+        self._blocks: AsyncIterator[Any] | None = None
 
     async def __aenter__(self) -> _Steps:
         return self
@@ -304,7 +312,8 @@ class _Steps:
             case Open(call):
                 await self._close()
                 self._open = await self._http.send(self._request(call), stream=True)
-                self._blocks = self._open.aiter_bytes()
+                is_stream = call.is_events and self._open.status_code == 200
+                self._blocks = EventSource(self._open).aiter_sse() if is_stream else self._open.aiter_bytes()
                 return answer_of(self._open)
             case Read():
                 return None if self._blocks is None else await anext(self._blocks, None)

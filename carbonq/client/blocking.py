@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, TypeVar, Unpack, cast
 
 import httpx
+from httpx_sse import EventSource
 
 from carbonq.client import calls, flows
 from carbonq.client.calls import Call, Terms
@@ -18,7 +19,7 @@ from carbonq.client.files import ledger_format, written
 from carbonq.client.flows import Course, Flow, Give, Open, Read, Send, Sleep, Step, Tell
 from carbonq.client.items import Item
 from carbonq.client.patience import RETRIES
-from carbonq.client.records import Chunk, Entry, Job, Json, Quote, Region, Result, Why
+from carbonq.client.records import Chunk, Entry, Event, Job, Json, Quote, Region, Result, Why
 from carbonq.client.shared import Connection, LedgerSelection, answer_of, request_options
 
 T = TypeVar("T")
@@ -123,6 +124,13 @@ class Client:
         """
         flow = flows.wait(self._manner, job_id, poll_s=poll_s, timeout_s=timeout_s, on_progress=on_progress)
         return self._run(flow)
+
+    def events(self, job_id: str | None = None, *, after: int | None = None) -> Iterator[Event]:
+        """Yield what happens to a job from its beginning until it is final, or to all jobs and batches from now on.
+
+        ``after``, an event's ``number``, goes on behind it. A stream that breaks is opened again and misses nothing.
+        """
+        return self._iterate(flows.events(self._manner, job_id, after=after))
 
     def results(self, job_id: str) -> Iterator[Result]:
         """Yield the results of items that succeeded, in the order they were done, in constant memory.
@@ -280,7 +288,7 @@ class _Steps:
     def __init__(self, http: httpx.Client) -> None:
         self._http = http
         self._open: httpx.Response | None = None
-        self._blocks: Iterator[bytes] = iter(())
+        self._blocks: Iterator[Any] = iter(())
 
     def __enter__(self) -> _Steps:
         return self
@@ -301,7 +309,8 @@ class _Steps:
             case Open(call):
                 self._close()
                 self._open = self._http.send(self._request(call), stream=True)
-                self._blocks = self._open.iter_bytes()
+                is_stream = call.is_events and self._open.status_code == 200
+                self._blocks = EventSource(self._open).iter_sse() if is_stream else self._open.iter_bytes()
                 return answer_of(self._open)
             case Read():
                 return next(self._blocks, None)

@@ -21,6 +21,9 @@ T = TypeVar("T")
 #: Seconds for the answer to an upload: a long input is checked after its last byte.
 _UPLOAD_TIMEOUT_S = 600.0
 
+#: How long a stream of events may be silent, in seconds; the API says more often that it lives.
+_EVENT_SILENCE_S = 40.0
+
 _LINES = {"Content-Type": "application/x-ndjson"}
 
 
@@ -60,6 +63,8 @@ class Call(Generic[T]):
     """Whether it is sent again at all."""
     is_checked: bool = True
     """Whether a status of 400 or more is an error and not the answer."""
+    is_events: bool = False
+    """Whether ``Read`` gets events instead of bytes."""
 
 
 def _as_is(value: Any) -> Json:
@@ -175,14 +180,18 @@ def jobs(*, after: str | None, limit: int, states: Sequence[str]) -> Call[Json]:
     return Call(method="GET", path="/v1/jobs", read=_as_is, params=params)
 
 
-def events(job_id: str, *, silence_s: float) -> Call[bytes]:
-    """Follow a job's events; they are streamed."""
+def events(job_id: str | None, *, after: int | None = None, is_parsed: bool = True) -> Call[bytes]:
+    """Follow a job's events, or all of this key's, behind the one of a number; they are streamed."""
+    headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
+    if after is not None:
+        headers["Last-Event-ID"] = str(after)
     return Call(
         method="GET",
-        path=f"{job_path(job_id)}/events",
+        path="/v1/events" if job_id is None else f"{job_path(job_id)}/events",
         read=_streamed,
-        headers={"Accept": "text/event-stream"},
-        timeout_s=silence_s,
+        headers=headers,
+        timeout_s=_EVENT_SILENCE_S,
+        is_events=is_parsed,
     )
 
 

@@ -18,7 +18,7 @@ import orjson
 from carbonq.client import calls, patience
 from carbonq.client.answers import Answer, parsed, problem, unreachable
 from carbonq.client.calls import Call
-from carbonq.client.records import Entry, Job, Json, Result
+from carbonq.client.records import Entry, Event, Job, Json, Result
 from carbonq.client.rows import Lines, Rows
 from carbonq.errors import Conflict, Unavailable
 
@@ -33,9 +33,6 @@ _MAX_POLL_S = 2.0
 
 #: How long an API that went away is waited for where no time limit was given, in seconds.
 _RESTART_S = 60.0
-
-#: How long a stream of events may be silent; the API sends a sign of life more often.
-_EVENT_SILENCE_S = 40.0
 
 #: Shortest time between two looks at a job with many events, and how often its stream may break off.
 _EVENT_PAUSE_S = 0.25
@@ -213,7 +210,7 @@ def _next_event(watch: _Watch, job_id: str, left_s: float | None) -> Flow[None]:
     began = time.monotonic()
     try:
         if not watch.is_open:
-            answer: Answer = yield Open(calls.events(job_id, silence_s=_EVENT_SILENCE_S))
+            answer: Answer = yield Open(calls.events(job_id, is_parsed=False))
             watch.is_open = watch.is_offered = answer.status == 200
             return  # what happened before it was open has no event: look once more
         while (block := (yield Read())) is not None:
@@ -229,6 +226,29 @@ def _next_event(watch: _Watch, job_id: str, left_s: float | None) -> Flow[None]:
     watch.breaks += 1
     watch.is_offered = watch.breaks < _MOST_BREAKS
     yield Sleep(_EVENT_PAUSE_S)
+
+
+def events(manner: Manner, job_id: str | None, *, after: int | None) -> Flow[None]:
+    """Give events as they happen, those of a job until it is final; a stream that breaks goes on behind the last one."""
+    breaks = 0
+    while True:
+        answer = yield from _opened(manner, calls.events(job_id, after=after))
+        if answer.is_error:
+            raise problem(answer)
+        if answer.status == 204:
+            return  # all has been seen
+        try:
+            while (said := (yield Read())) is not None:
+                if said.event == "done":
+                    return
+                event = Event.of({**orjson.loads(said.data), "number": int(said.id)})
+                after, breaks = event.number, 0
+                yield Give(event)
+            broken: httpx.HTTPError = httpx.RemoteProtocolError("the stream of events ended")
+        except httpx.HTTPError as error:
+            broken = error
+        yield from _after_break(manner, broken, breaks)
+        breaks += 1
 
 
 # --- downloads --------------------------------------------------------------------------------------------------

@@ -270,6 +270,16 @@ class Entry(Record):
     consistent: bool | None = None
 
 
+class Event(Record):
+    """Something that happened; ``number`` is where to go on after it, ``data`` is as a webhook would have it."""
+
+    number: int
+    id: str
+    type: str
+    created_at: datetime
+    data: Json
+
+
 @dataclass(frozen=True, slots=True)
 class Result:
     """One item's line of the output or error file; ``raw`` is all of it."""

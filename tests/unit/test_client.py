@@ -760,3 +760,37 @@ def test_an_id_that_would_be_another_route_is_no_job(make: Make, job_id: str) ->
     for name in ("job", "cancel", "chunks", "why", "results", "failures", "wait"):
         with pytest.raises(errors.NotFound, match="carbonq jobs list"):
             getattr(make(handler), name)(job_id)
+
+
+def _event(number: int, kind: str) -> bytes:
+    told = {"id": f"evt_{number}", "type": kind, "created_at": 1_800_000_000, "data": {"id": "job_1"}}
+    return f"id: {number}\nevent: {kind}\ndata: {json.dumps(told)}\n\n".encode()
+
+
+def test_events_go_on_behind_the_last_one_that_was_seen(make: Make) -> None:
+    streams = [
+        Cut(b": carbonq\n\n", _event(3, "job.created"), b"id: 4\nevent: job.run"),
+        Cut(_event(4, "job.running")),
+        Cut(_event(9, "job.completed"), b"event: done\ndata: {}\n\n"),
+    ]
+    asked: list[str | None] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers.get("last-event-id"))
+        return httpx.Response(200, headers={"content-type": "text/event-stream"}, stream=streams.pop(0))
+
+    found = make(handler).events("job_1")
+    assert [(one.number, one.type) for one in found] == [(3, "job.created"), (4, "job.running"), (9, "job.completed")]
+    assert found[0].created_at.tzinfo is not None and found[0].data == {"id": "job_1"}
+    assert asked == [None, "3", "4"]
+
+
+def test_events_of_a_job_that_is_over_are_none(make: Make) -> None:
+    assert make(answering(httpx.Response(204))[0]).events("job_1", after=9) == []
+
+
+def test_events_that_never_come_are_given_up(make: Make) -> None:
+    handler, seen = answering(httpx.Response(200, headers={"content-type": "text/event-stream"}, content=b""))
+    with pytest.raises(errors.Unavailable, match="ended"):
+        make(handler, retries=2).events()
+    assert [request.url.path for request in seen] == ["/v1/events"] * 3
