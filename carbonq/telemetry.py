@@ -14,6 +14,7 @@ from contextlib import contextmanager
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from carbonq.model import EngineFigures
 from carbonq.signals import SourceFigures
 
 #: What became of tickets of chunks.
@@ -61,6 +62,22 @@ JOBS = Gauge("carbonq_jobs", "Jobs by state", ["state"])
 LIVE_WORKERS = Gauge("carbonq_live_workers", "Region workers heard of lately", ["region"])
 DEAF_WORKERS = Gauge("carbonq_deaf_workers", "Region workers that live and leave their tickets alone", ["region"])
 
+JOBS_OVERDUE = Gauge("carbonq_jobs_overdue", "Jobs whose deadline has passed and that are not done")
+CHUNKS_TRIED = Gauge("carbonq_chunks_tried_again", "Open chunks whose last try failed, by model", ["model"])
+
+#: How engine batches went of late (an hour of grid time), likewise; what no engine told of is absent.
+_ENGINE = ["model", "region"]
+ENGINE_FILL_ITEMS = Gauge(
+    "carbonq_engine_fill_items_ratio", "Items of engine batches by how many they might hold", _ENGINE
+)
+ENGINE_FILL_TOKENS = Gauge(
+    "carbonq_engine_fill_tokens_ratio", "Tokens computed by those computed with padding to the longest item", _ENGINE
+)
+ENGINE_TTFT_SECONDS = Gauge(
+    "carbonq_engine_ttft_seconds", "Mean of the engine batches' median time to first token", _ENGINE
+)
+ENGINE_OUTPUT_TOKEN_SECONDS = Gauge("carbonq_engine_output_token_seconds", "Mean time of a further token", _ENGINE)
+
 #: The ledger's seals, likewise; machine seconds.
 LEDGER_SEAL_AGE_SECONDS = Gauge("carbonq_ledger_seal_age_seconds", "Time since the newest seal of the ledger")
 LEDGER_UNSEALED_AGE_SECONDS = Gauge(
@@ -102,6 +119,18 @@ def show_seals(newest_s: float | None, waiting_s: float) -> None:
     """Set the gauges of the ledger's seals; what is not known is NaN."""
     LEDGER_SEAL_AGE_SECONDS.set(float("nan") if newest_s is None else newest_s)
     LEDGER_UNSEALED_AGE_SECONDS.set(waiting_s)
+
+
+def show_engines(figures: Sequence[EngineFigures]) -> None:
+    """Set the gauges of engine batches; those of models and regions that are not among ``figures`` disappear."""
+    gauges = (ENGINE_FILL_ITEMS, ENGINE_FILL_TOKENS, ENGINE_TTFT_SECONDS, ENGINE_OUTPUT_TOKEN_SECONDS)
+    for gauge in gauges:
+        gauge.clear()
+    for one in figures:
+        shown = (one.fill_items, one.fill_tokens, one.ttft_s, one.output_token_s)
+        for gauge, value in zip(gauges, shown, strict=True):
+            if value is not None:
+                gauge.labels(one.model, one.region).set(value)
 
 
 def show_sources(figures: Sequence[SourceFigures]) -> None:

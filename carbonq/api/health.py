@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 from fastapi import APIRouter
@@ -17,11 +18,14 @@ from carbonq.api.openapi import gives, operation, sends
 from carbonq.api.shapes.health import Alive, Ready
 from carbonq.errors import CarbonqError, StoreUnavailable
 from carbonq.model import JobState
-from carbonq.store import deaf, jobs, schema, seals, sources
+from carbonq.store import chunks, deaf, engine_figures, jobs, schema, seals, sources
 
 logger = logging.getLogger(__name__)
 
 router = APIRouter()
+
+#: Engine batches of this much grid time are shown in metrics.
+ENGINES_OF = timedelta(hours=1)
 
 
 @router.get("/healthz", **operation("healthz", "operations", answers={200: gives(Alive)}, is_open=True))
@@ -69,11 +73,22 @@ def metrics(api: ApiDep) -> Response:
             states = sources.states(tx)
             alive = [worker for workers in api.directory.snapshot.workers.values() for worker in workers]
             silent = Counter(one.region for one in deaf.find(tx, alive))
+            now = api.clock.now()
+            overdue, failing = jobs.count_overdue(tx, now), chunks.count_failing(tx)
+            engines = engine_figures.since(tx, now - ENGINES_OF)
     except StoreUnavailable:
         telemetry.JOBS.clear()  # unknown is absent, not a stale figure
         telemetry.DEAF_WORKERS.clear()
+        telemetry.JOBS_OVERDUE.set(float("nan"))
+        telemetry.CHUNKS_TRIED.clear()
+        telemetry.show_engines(())
         telemetry.show_sources(())
     else:
+        telemetry.JOBS_OVERDUE.set(overdue)
+        telemetry.CHUNKS_TRIED.clear()
+        for model, count in failing.items():
+            telemetry.CHUNKS_TRIED.labels(model).set(count)
+        telemetry.show_engines(engines)
         for region in api.directory.snapshot.regions:
             telemetry.DEAF_WORKERS.labels(region).set(silent[region])
         telemetry.show_sources(sources.figures(states, api.clock.now(), api.max_stale_s))

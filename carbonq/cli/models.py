@@ -12,9 +12,9 @@ from carbonq.errors import ConfigError, NotFound
 if TYPE_CHECKING:
     from carbonq.config import Settings
     from carbonq.embedded.model_check import Tried
-    from carbonq.model import Model
+    from carbonq.model import EngineFigures, Model
 
-app = typer.Typer(no_args_is_help=True, help="Models: list, show, check, pull.")
+app = typer.Typer(no_args_is_help=True, help="Models: list, show, speed, check, pull.")
 
 Name = Annotated[str, typer.Argument(metavar="NAME", help="A name that `models list` shows.")]
 
@@ -84,6 +84,47 @@ def show(name: Name, as_json: AsJson = False) -> None:
         emit_json(values)
     else:
         emit_pairs(list(values.items()))
+
+
+@app.command()
+def speed(
+    hours: Annotated[float, typer.Option("--hours", min=0.1, help="Of how many hours of grid time up to now.")] = 24.0,
+    as_json: AsJson = False,
+) -> None:
+    """Show how models ran: how full their engine batches were, how fast they answered, and for how much energy.
+
+    Fill: items by how many an engine batch may hold, and tokens by those that padding to the longest item makes. Times
+    are None for engines that cannot tell (docs/engines.md).
+
+    Example: carbonq models speed --hours 168
+    """
+    from dataclasses import asdict
+    from datetime import timedelta
+
+    from carbonq.cli import connect
+    from carbonq.store import engine_figures
+
+    with connect.open_database() as (_, database):
+        start = connect.clock_of(database).now() - timedelta(hours=hours)
+        with database.read() as tx:
+            found = engine_figures.since(tx, start)
+    if as_json:
+        emit_json([asdict(one) for one in found])
+        return
+    if not found:
+        say(f"no model has run in the last {hours:g} h")
+    columns = ("model", "region", "batches", "items", "fill", "padding fill", "ttft", "per token", "tokens/s", "J/1k")
+    emit_table(columns, [_ran(one) for one in found])
+
+
+def _ran(one: EngineFigures) -> list[object]:
+    return [
+        *(one.model, one.region, one.engine_batches, one.items),
+        *(None if fill is None else f"{100 * fill:.0f} %" for fill in (one.fill_items, one.fill_tokens)),
+        *(None if took is None else f"{1000 * took:.1f} ms" for took in (one.ttft_s, one.output_token_s)),
+        None if one.tokens_per_s is None else f"{one.tokens_per_s:.1f}",
+        None if one.uj_per_token is None else f"{one.uj_per_token / 1000:.3g}",
+    ]
 
 
 @app.command()

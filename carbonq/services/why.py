@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from carbonq.clock import Clock
 from carbonq.errors import InvalidRequest
-from carbonq.model import ChunkState, Job, Model, Region, RegionState, Signal, Throughput
+from carbonq.model import ChunkState, Job, LatePolicy, Model, Region, RegionState, Signal, Throughput
 from carbonq.plan import capacity, hardware, policy
 from carbonq.plan.because import Facts, because
 from carbonq.plan.capacity import window_starts
@@ -142,6 +142,7 @@ def _grouped(found: Sequence[ChunkFacts]) -> list[list[ChunkFacts]]:
             *(one.region, one.window_at is None, one.state, one.has_ticket, one.has_run),
             *(one.reason, one.planned_at, one.signal),
             *(one.model, one.regions, one.deadline_at, hardware.round_to_digits(one.est_tokens, 1)),
+            one.error is None,
         )
         groups.setdefault(key, []).append(one)
     return list(groups.values())
@@ -169,7 +170,8 @@ class _Teller:
         if _is_never_run(first):
             return Group(tuple(group), first, (_never_run(len(group)),), None, None, False, None, None)
         if first.region is None or first.window_at is None:
-            return Group(tuple(group), first, (self._waiting(group),), None, None, False, None, None)
+            lines = (self._waiting(group), *self._trouble(first))
+            return Group(tuple(group), first, lines, None, None, False, None, None)
         signal = Signal(first.signal or Signal.MOER)
         present = self._outlook(self._now, signal, first)
         rate_now = None if present is None else _rate(present, first)
@@ -220,6 +222,7 @@ class _Teller:
             max_g=self._cap(first),
         )
         lines = because(facts, found, chosen) if chosen is not None else because(facts, None, _nothing())
+        lines += self._trouble(first)
         rate = None if rate_now is None else float(rate_now)
         shown = None if found is None else chosen
         return Group(tuple(group), first, tuple(lines), found, shown, is_rebuilt, rate, self._grams(group))
@@ -247,6 +250,16 @@ class _Teller:
                 f"{group[0].model} and takes work now."
             )
         return f"{len(group):,} chunk{'s have' if many else ' has'} no place yet; the planner runs every few seconds."
+
+    def _trouble(self, first: ChunkFacts) -> list[str]:
+        """Say why what is still open was given back, and what becomes of it after its deadline."""
+        if first.state is ChunkState.DONE:
+            return []
+        lines = [] if first.error is None else [f"Its last try failed: {first.error.rstrip('.')}."]
+        if self._now > first.deadline_at:
+            late = "it goes on, late" if self._job.late_policy is LatePolicy.FINISH_LATE else "what waits of it expires"
+            lines.append(f"Its deadline {first.deadline_at:%d %b %H:%MZ} has passed: {late}.")
+        return lines
 
     def _outlook(self, at: datetime, signal: Signal, first: ChunkFacts) -> Outlook | None:
         """Return the outlook as it was at a time; None where too many were asked for, or the window is not in it."""

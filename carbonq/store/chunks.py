@@ -157,3 +157,13 @@ def baseline_queue(tx: Tx, region: str, slots: int, start_at: datetime) -> list[
 def set_baseline_queue(tx: Tx, region: str, free_at: Sequence[datetime]) -> None:
     """Store when each slot of a home region's virtual queue is free."""
     tx.execute(_SET_FREE_AT, [{"region": region, "slot": slot, "free_at": at} for slot, at in enumerate(free_at)])
+
+
+def count_failing(tx: Tx) -> dict[str, int]:
+    """Count the open chunks whose last try failed, by model."""
+    statement = (
+        select(chunks.c.model, func.count())
+        .where(chunks.c.state != ChunkState.DONE.value, chunks.c.error.is_not(None))
+        .group_by(chunks.c.model)
+    )
+    return {model: int(count) for model, count in tx.execute(statement)}

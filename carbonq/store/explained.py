@@ -17,7 +17,8 @@ from carbonq.store.tables import attempts, chunks, items, placements
 class ChunkFacts:
     """A chunk and the placement in force; ``items`` are the asked job's. Times are grid times, durations machine s.
 
-    ``has_run`` says that a worker took it at least once: what is cancelled or expires before that is done too.
+    ``has_run`` says that a worker took it at least once: what is cancelled or expires before that is done too;
+    ``error`` why its last try gave it back.
     """
 
     chunk_id: str
@@ -41,6 +42,7 @@ class ChunkFacts:
     signal: str | None
     items: int
     has_run: bool
+    error: str | None
 
 
 def of_job(tx: Tx, job_id: str) -> list[ChunkFacts]:
@@ -74,6 +76,7 @@ def of_job(tx: Tx, job_id: str) -> list[ChunkFacts]:
             placements.c.signal,
             held.c.held,
             exists().where(attempts.c.chunk_id == chunks.c.chunk_id),
+            chunks.c.error,
         )
         .select_from(
             chunks.join(held, held.c.chunk_id == chunks.c.chunk_id).outerjoin(

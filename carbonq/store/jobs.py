@@ -346,5 +346,11 @@ def counts_by_state(tx: Tx, tenant: str | None = None) -> dict[JobState, int]:
     return {JobState(state): count for state, count in tx.execute(statement)}
 
 
+def count_overdue(tx: Tx, now: datetime) -> int:
+    """Count the jobs that are not done though their deadline has passed, whatever their late policy."""
+    overdue = select(func.count()).where(jobs.c.finished_at.is_(None), jobs.c.deadline_at <= now)
+    return int(tx.execute(overdue).scalar_one())
+
+
 def _items_ended() -> Any:
     return jobs.c.items_succeeded + jobs.c.items_failed + jobs.c.items_expired + jobs.c.items_cancelled

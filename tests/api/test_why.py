@@ -21,7 +21,7 @@ from carbonq.services.chunk import chunk_jobs
 from carbonq.services.plan import plan_waiting
 from carbonq.services.refresh import refresh
 from carbonq.store import regions as region_rows
-from carbonq.store.tables import chunks, forecasts, observations, placements
+from carbonq.store.tables import chunks, forecasts, jobs, observations, placements
 from carbonq.testing import FakeGrid, RecordedSignal
 from tests.api.harness import CHATTER, REGIONS, Harness
 from tests.api.test_jobs import NDJSON
@@ -241,3 +241,18 @@ def test_the_command_speaks_in_sentences(api: Harness, http: httpx.Client) -> No
     assert lines[2].startswith("1 chunk is to run in se in the window of 01 Jan 13:00Z: 100 g/kWh MOER")
     assert all(len(line) <= 100 for line in lines)
     assert isinstance(run("job_none").exception, NotFound)
+
+
+def test_what_holds_a_late_job_up_is_told(api: Harness, http: httpx.Client) -> None:
+    job_id = submit(http)
+    plan(api)
+    with api.db.write() as tx:
+        freed = {"state": "waiting", "region": None, "window_at": None, "placement_id": None}
+        tx.execute(update(chunks).values(**freed, error="served: the server could not be reached."))
+    (group,) = why(http, job_id)["data"]
+    assert group["sentences"][1:] == ["Its last try failed: served: the server could not be reached."]
+    api.clock.advance(3 * 3600)
+    assert why(http, job_id)["data"][0]["sentences"][2].endswith("has passed: it goes on, late.")
+    with api.db.write() as tx:
+        tx.execute(update(jobs).values(late_policy="expire"))
+    assert why(http, job_id)["data"][0]["sentences"][2].endswith("has passed: what waits of it expires.")
