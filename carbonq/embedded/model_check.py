@@ -113,4 +113,7 @@ def _answer(engine: Engine, request: EngineRequest) -> EngineResult:
     [result] = engine.run([request], lambda: False)
     if result.error_code is not None:
         raise EngineError(f"it refused a plain request: {result.error_message}", is_retryable=False)
+    if result.odd_usage is not None:
+        words = f"its usage cannot be: {result.odd_usage}; energy would be shared by such counts"
+        raise EngineError(words, is_retryable=False)
     return result

@@ -28,11 +28,23 @@ class MalformedError(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens as the server counted them; None where it did not say."""
+    """Tokens as the server counted them; None where it did not say, or said what cannot be: ``odd`` tells what."""
 
     prompt: int | None = None
     cached: int | None = None
     completion: int | None = None
+    odd: str | None = None
+
+    def within(self, prompt: int, completion: int) -> Usage:
+        """Return what of it is not above these limits; the rest is as if it had not been said."""
+        odd = self.odd
+        kept: dict[str, int | None] = {"prompt": self.prompt, "completion": self.completion}
+        for name, limit in (("prompt", prompt), ("completion", completion)):
+            count = kept[name]
+            if count is not None and count > limit:
+                odd = odd or f"{name}_tokens is {count}, of a request that can have {limit} at most"
+                kept[name] = None
+        return Usage(kept["prompt"], None if kept["prompt"] is None else self.cached, kept["completion"], odd)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +112,7 @@ def _short(text: str) -> str:
 
 
 def usage_of(value: object) -> Usage:
-    """Read a ``usage`` member; whatever is no count is unknown."""
+    """Read a ``usage`` member; whatever is no count is unknown, and odd unless it is null."""
     if not isinstance(value, dict):
         return Usage()
     fields = cast(dict[str, Any], value)
@@ -110,7 +122,11 @@ def usage_of(value: object) -> Usage:
     found = _count(cached)
     # More cached than there are cannot be; then nothing is known of the cache.
     known = None if found is None or prompt is None or found > prompt else found
-    return Usage(prompt, known, _count(fields.get("completion_tokens")))
+    said = {"prompt_tokens": fields.get("prompt_tokens"), "completion_tokens": fields.get("completion_tokens")}
+    odd = [f"{name} is {value!r}"[:100] for name, value in said.items() if value is not None and _count(value) is None]
+    if cached is not None and known is None and prompt is not None:
+        odd.append(f"cached_tokens is {cached!r}, of {prompt} prompt_tokens"[:100])
+    return Usage(prompt, known, _count(fields.get("completion_tokens")), ", ".join(odd) or None)
 
 
 def _count(value: object) -> int | None:

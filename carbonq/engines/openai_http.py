@@ -15,7 +15,7 @@ from collections.abc import Coroutine, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 
 import httpx
@@ -44,6 +44,9 @@ _OLLAMA = ("/api/version", "version", "ollama ")
 
 #: Bodies with these members are asked whole: their pieces would have to be put together member by member.
 _UNSTREAMED = ("tools", "functions", "logprobs", "top_logprobs", "audio")
+
+#: So many times a model's context is more tokens than a server can have counted: the settings may state too little.
+_FAR = 10
 
 _T = TypeVar("_T")
 
@@ -86,6 +89,7 @@ class OpenAIHttpEngine:
         self._concurrency = 1
         self._version: str | None = None
         self._version_at = float("-inf")
+        self._has_odd_usage = False
 
     @property
     def name(self) -> str:
@@ -286,7 +290,10 @@ class OpenAIHttpEngine:
     def _result(self, request: EngineRequest, answer: Answer) -> EngineResult:
         if answer.fingerprint and self._version is None:
             self._version = answer.fingerprint[:100]
-        usage, guess = answer.usage, None
+        guess, usage = None, answer.usage.within(*self._most_tokens(request.body))
+        if usage.odd and not self._has_odd_usage:
+            self._has_odd_usage = True  # said once: every answer of such a server has it
+            logger.warning("the server of %s counts tokens that cannot be: %s", self._model.name, usage.odd)
         completion = 0 if self._model.endpoint is Endpoint.EMBEDDINGS else usage.completion
         if usage.prompt is None or completion is None:
             guess = estimate.body_tokens(request.body, self._model)
@@ -301,7 +308,16 @@ class OpenAIHttpEngine:
             is_estimated=guess is not None,
             ttft_s=answer.timings.ttft_s,
             decode_s=answer.timings.decode_s,
+            odd_usage=usage.odd,
         )
+
+    def _most_tokens(self, body: Mapping[str, Any]) -> tuple[int, int]:
+        """Return the most tokens of prompt and answer that are believed: far beyond what can be, whatever is set."""
+        given: object = body.get("input")
+        inputs = len(cast("list[object]", given)) if isinstance(given, list) else 1
+        answers: object = body.get("n")
+        context = self._model.max_input_tokens + self._model.max_output_tokens
+        return _FAR * context * max(1, inputs), _FAR * context * (answers if isinstance(answers, int) else 1)
 
     def _results(
         self, requests: Sequence[EngineRequest], found: Sequence[EngineResult | _Failed]

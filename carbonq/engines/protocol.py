@@ -28,7 +28,8 @@ class EngineResult:
     ``status_code`` 400 for the client's fault and ``ENGINE_FAILED`` for the engine's. Tokens count what was really
     computed, failed or not. ``is_retryable``: the item failed in a way that another attempt may mend. ``is_estimated``:
     the engine did not say how many tokens there were, the counts are estimates. ``ttft_s`` is the time to the first
-    token and ``decode_s`` that from the first token to the last, in machine seconds; None is unknown.
+    token and ``decode_s`` that from the first token to the last, in machine seconds; None is unknown. ``odd_usage`` is
+    what the engine said of tokens that cannot be, in words: the counts are estimates then.
     """
 
     status_code: int
@@ -43,6 +44,7 @@ class EngineResult:
     is_estimated: bool = False
     ttft_s: float | None = None
     decode_s: float | None = None
+    odd_usage: str | None = None
 
 
 #: Called by an engine between steps; True means stop now and raise ``Stopped``.

@@ -76,6 +76,8 @@ def test_what_works_says_its_speed_energy_version_and_context(configured: Path, 
         (Reply(401, {"error": {"message": "who are you"}}), "answered 401: who are you"),
         (Reply(400, {"error": {"message": "no such model"}}), "refused a plain request: no such model"),
         (Reply(200, b"hello"), "answered no JSON"),
+        (chat_reply(usage={"prompt_tokens": -4, "completion_tokens": 3}), "its usage cannot be: prompt_tokens is -4"),
+        (chat_reply(usage={"prompt_tokens": 4, "completion_tokens": 10**8}), "completion_tokens is 100000000, of a"),
     ],
 )
 def test_what_fails_is_named_with_its_reason_and_the_status_says_so(

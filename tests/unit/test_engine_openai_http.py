@@ -93,14 +93,37 @@ def test_the_server_gets_its_model_its_key_and_the_limit_and_its_tokens_are_kept
     assert "k-1" not in repr(engine._model)  # pyright: ignore[reportPrivateUsage]
 
 
-@pytest.mark.parametrize("usage", [None, {}, {"prompt_tokens": None}, {"prompt_tokens": -3}, "many"])
-def test_tokens_that_the_server_does_not_count_are_estimated_and_marked(
-    server: ModelServer, make: Make, usage: Any
+@pytest.mark.parametrize(
+    ("usage", "odd"),
+    [
+        (None, None),
+        ({}, None),
+        ({"prompt_tokens": None}, None),
+        ({"prompt_tokens": -3}, "prompt_tokens is -3"),
+        ({"prompt_tokens": 3, "completion_tokens": 2.5}, "completion_tokens is 2.5"),
+        ({"prompt_tokens": 10**9, "completion_tokens": 3}, "prompt_tokens is 1000000000, of a request that can have"),
+        ({"prompt_tokens": 9, "completion_tokens": 10**6}, "completion_tokens is 1000000, of a request"),
+        ("many", None),
+    ],
+)
+def test_tokens_that_the_server_does_not_count_or_that_cannot_be_are_estimated_and_marked(
+    server: ModelServer, make: Make, usage: Any, odd: str | None
 ) -> None:
     server.script = lambda *_: chat_reply("Hello there.", usage=usage)
     result = one(make(), chat())
     assert result.is_estimated
-    assert result.prompt_tokens > 0 and 0 < result.completion_tokens < 100
+    assert 0 < result.prompt_tokens < 100 and 0 < result.completion_tokens < 100
+    assert (result.odd_usage or "").startswith(odd or "") and (result.odd_usage is None) == (odd is None)
+
+
+def test_ten_times_its_context_is_what_a_server_is_believed(server: ModelServer, make: Make) -> None:
+    engine = make()
+    context = engine._model.max_input_tokens + engine._model.max_output_tokens  # pyright: ignore[reportPrivateUsage]
+    for count, is_believed in ((10 * context, True), (10 * context + 1, False)):
+        usage = {"prompt_tokens": count, "completion_tokens": 3}
+        server.script = lambda *_, usage=usage: chat_reply("Hello there.", usage=usage)
+        result = one(engine, chat())
+        assert (result.prompt_tokens == count, result.is_estimated) == (is_believed, not is_believed)
 
 
 def vectors(*rows: Any, **body: Any) -> Reply:
