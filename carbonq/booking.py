@@ -189,11 +189,11 @@ class Figures(Sequence[ItemFigures]):
     def __getitem__(self, index: int | slice) -> ItemFigures | list[ItemFigures]:
         if isinstance(index, slice):
             return [self[position] for position in range(*index.indices(len(self)))]
-        grams = (self.emissions, self.inventories, self.alternatives, self.savings)
+        grams = (self.emissions[index], self.inventories[index], self.alternatives[index], self.savings[index])
         return ItemFigures(
             self.entry_ids(index),
             self.energies_uj[index],
-            *(None if column[index] is None else from_quanta(column[index]) for column in grams),
+            *(None if quanta is None else from_quanta(quanta) for quanta in grams),
         )
 
     def entry_ids(self, position: int) -> tuple[str, ...]:
@@ -317,7 +317,8 @@ def loads(data: bytes) -> Booking:
     """Read what ``dumps`` wrote. Raises ValueError when it is not that."""
     values = json.loads(data)
     try:
-        return Booking(**{name: [_row(row) for row in values[name]] for name in _SPOOLED})
+        facts, rates, batches, entries, awaited = ([_row(row) for row in values[name]] for name in _SPOOLED)
+        return Booking(facts, rates, batches, entries, awaited)
     except (AttributeError, KeyError, TypeError) as error:
         raise ValueError(f"not a spooled booking: {error}") from error
 

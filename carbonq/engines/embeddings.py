@@ -17,6 +17,15 @@ from carbonq.errors import InvalidRequest
 #: OpenAI's limit on the texts of one request.
 MAX_TEXTS = 2048
 
+#: Fields of a request; ``user`` has no effect.
+_TAKEN = frozenset({"dimensions", "encoding_format", "input", "model", "user"})
+_TAKES = ", ".join(sorted(_TAKEN))
+
+_TOKENS = (
+    "lists of tokens are not taken, since they count in another model's vocabulary: send texts "
+    "(LangChain: check_embedding_ctx_length=False)"
+)
+
 Vectors = NDArray[np.float32]
 
 
@@ -87,7 +96,9 @@ class Reader:
 
     def _check(self, request: EngineRequest) -> tuple[list[str], int, bool]:
         body = request.body
-        encoding = body.get("encoding_format", "float")
+        for name in body.keys() - _TAKEN:
+            raise InvalidRequest(f"{name} is not known to {self._name}, which takes {_TAKES}", param=name)
+        encoding = body.get("encoding_format") or "float"
         if encoding not in ("float", "base64"):
             raise InvalidRequest(f"encoding_format is {encoding!r}; known: float, base64", param="encoding_format")
         dimensions = body.get("dimensions")
@@ -129,7 +140,7 @@ def _texts(given: object) -> list[str]:
     for index, text in enumerate(texts):
         where = "input" if isinstance(given, str) else f"input[{index}]"
         if not isinstance(text, str):
-            raise InvalidRequest(f"{where} is no text; lists of tokens are not taken", param="input")
+            raise InvalidRequest(f"{where} is no text; {_TOKENS}", param="input")
         if not text:
             raise InvalidRequest(f"{where} is empty", param="input")
         if not text.isascii() and not _is_unicode(text):

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 import orjson
 
-from carbonq.engines import shelf
+from carbonq.engines import chat_fields, shelf
 from carbonq.engines.protocol import EngineRequest, EngineResult, ShouldStop, Stopped
 from carbonq.errors import ConfigError, EngineError, InvalidRequest
 from carbonq.model import Model
@@ -28,10 +28,7 @@ _PARALLEL = 2
 
 _ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
 
-#: Members of a body that reach llama.cpp as they are.
-_PASSED = ("frequency_penalty", "presence_penalty", "response_format", "seed", "stop", "temperature", "top_p")
-
-#: Lowest and highest value of each number among them: OpenAI's ranges, and llama.cpp's 32 bits for the seed.
+#: Lowest and highest value of each number that is passed on: OpenAI's ranges, and llama.cpp's 32 bits for the seed.
 _RANGES = {
     "frequency_penalty": (-2, 2),
     "presence_penalty": (-2, 2),
@@ -39,9 +36,6 @@ _RANGES = {
     "temperature": (0, 2),
     "top_p": (0, 1),
 }
-
-#: Members that would change the answer's shape in a way that is not offered; ignoring them would be a silent lie.
-_REFUSED = ("audio", "functions", "logprobs", "stream", "tools", "top_logprobs")
 
 
 class LlamaCppEngine:
@@ -130,12 +124,10 @@ class LlamaCppEngine:
         return stream.result()
 
     def _checked(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        for name in _REFUSED:
-            if body.get(name):
-                raise InvalidRequest(f"{name} is not offered by {self._model.name}", param=name)
+        chat_fields.check(body, self._model.name)
         if body.get("n") not in (None, 1):
             raise InvalidRequest(f"n is {body['n']!r}; only 1 is offered", param="n")
-        checked: dict[str, Any] = {name: body[name] for name in _PASSED if body.get(name) is not None}
+        checked: dict[str, Any] = {name: body[name] for name in chat_fields.PASSED if body.get(name) is not None}
         for name in checked.keys() & _RANGES.keys():
             _check_number(name, checked[name])
         if "stop" in checked and not _is_stop(checked["stop"]):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter
-from collections.abc import Callable, Iterator, MutableMapping, Sequence
+from collections.abc import Callable, Generator, MutableMapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 from carbonq.booking import Fact
 from carbonq.clock import GridClock
-from carbonq.engines.protocol import EngineRequest, EngineResult, ShouldStop
+from carbonq.engines.protocol import Engine, EngineRequest, EngineResult, ShouldStop
 from carbonq.engines.wordllama import WordLlamaEngine
 from carbonq.errors import Conflict, EngineError, InvalidRequest, QuotaExceeded, Unavailable
 from carbonq.meters.hub import Hub
@@ -50,11 +50,25 @@ FORCED: dict[str, Callable[[], Exception]] = {
 class _Burning:
     """An engine that burns energy for each item; one whose user is ``force-502`` makes it fail."""
 
-    inner: Any
+    inner: Engine
     meter: FakeMeter
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
+    @property
+    def name(self) -> str:
+        return self.inner.name
+
+    @property
+    def version(self) -> str:
+        return self.inner.version
+
+    def load(self) -> None:
+        self.inner.load()
+
+    def pids(self) -> Sequence[int]:
+        return self.inner.pids()
+
+    def close(self) -> None:
+        self.inner.close()
 
     def run(self, requests: Sequence[EngineRequest], should_stop: ShouldStop) -> Sequence[EngineResult]:
         if any(request.body.get("user") == "force-502" for request in requests):
@@ -230,7 +244,7 @@ class Stack:
 
 
 @contextmanager
-def running(db: Database, root: Path) -> Iterator[tuple[str, Stack]]:
+def running(db: Database, root: Path) -> Generator[tuple[str, Stack]]:
     """Serve a stack; yield its URL."""
     stack = Stack(db, root)
     stack.start()
