@@ -22,10 +22,11 @@ from carbonq.api.multipart import Form
 from carbonq.api.openapi import Answer, Content, gives, operation, sends
 from carbonq.api.shapes.batches import Deleted, FilePage, NewFile
 from carbonq.api.shapes.batches import File as FileShape
-from carbonq.errors import InvalidRequest, NotFound
+from carbonq.errors import InvalidRequest
 from carbonq.model import Scope
 from carbonq.services import files as intake
-from carbonq.store import files
+from carbonq.store import admin_log, files
+from carbonq.store.admin_log import Action
 from carbonq.store.files import File
 
 router = APIRouter(prefix="/v1/files")
@@ -239,9 +240,13 @@ def get_file(file_id: str, api: ApiDep, caller: CallerDep) -> dict[str, Any]:
 )
 def delete_file(file_id: str, api: ApiDep, caller: CallerDep) -> dict[str, Any]:
     """Delete a file; a batch that reads it goes on reading it to its end."""
+    now = api.clock.now()
     with api.db.write() as tx:
-        if not files.mark_deleted(tx, file_id, caller.tenant, api.clock.now()):
-            raise NotFound(f"there is no file {file_id!r}; GET /v1/files lists yours")
+        file = files.get(tx, file_id, caller.tenant, now, is_locked=True)
+        files.mark_deleted(tx, file_id, caller.tenant, now)
+        before = {"filename": file.filename, "bytes": file.bytes, "purpose": file.purpose}
+        who = caller.api_key_id or "settings"
+        admin_log.append(tx, Action(who, "file.deleted", file_id, caller.tenant, before=before))
     return {"id": file_id, "object": "file", "deleted": True}
 
 
