@@ -18,9 +18,29 @@ _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
 _PAIRS = [high + low for high in _ALPHABET for low in _ALPHABET]
 
 
+#: Chance for the next identifiers. Each look at the system's own lets other threads in, and an event loop that makes an
+#: identifier for each request then waits for them.
+_chances: list[int] = []
+
+#: Identifiers that one look is for.
+_AT_ONCE = 256
+
+# A child must not make its parent's identifiers again.
+os.register_at_fork(after_in_child=_chances.clear)
+
+
 def new(prefix: str, separator: str = "_") -> str:
     """Return a fresh identifier such as ``job_01jd...``: 48 bits of time, 80 bits of chance."""
-    return f"{prefix}{separator}{_digits((time.time_ns() // 1_000_000) << 80 | int.from_bytes(os.urandom(10), 'big'), 26)}"
+    return f"{prefix}{separator}{_digits((time.time_ns() // 1_000_000) << 80 | _chance(), 26)}"
+
+
+def _chance() -> int:
+    try:
+        return _chances.pop()
+    except IndexError:
+        fresh = os.urandom(10 * _AT_ONCE)
+        _chances.extend(int.from_bytes(fresh[at : at + 10], "big") for at in range(10, len(fresh), 10))
+        return int.from_bytes(fresh[:10], "big")
 
 
 def many(prefix: str, count: int) -> list[str]:

@@ -39,22 +39,23 @@ from carbonq.api.request_id import RequestId
 from carbonq.api.waiting import Finals
 from carbonq.store import jobs as job_rows
 
+#: Looked through in this order, so what is asked most comes first.
 _ROUTERS = (
-    admin.router,
+    jobs.router,
     batches.router,
+    realtime.router,
     files.router,
+    admin.router,
     events.router,
     forecasts.router,
     health.router,
     items.router,
-    jobs.router,
     ledger.router,
     ledger_history.router,
     models.router,
     plan.router,
     proofs.router,
     quotes.router,
-    realtime.router,
     regions.router,
     results.router,
     why.router,
@@ -94,6 +95,7 @@ def create_app(api: Api, *, background: Sequence[Refresh] | None = None) -> Fast
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncGenerator[None]:
         worker = Background(refreshes(api) if background is None else background)
+        api.feed.open()
         await anyio.to_thread.run_sync(worker.start)
         try:
             yield

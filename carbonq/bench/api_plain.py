@@ -20,6 +20,9 @@ from carbonq.store.database import Database
 
 TABLE = "bench_rows"
 
+#: As many connections as FastAPI has threads, so that none waits for one or opens one anew.
+_THREADS = 40
+
 _CREATE = f"CREATE TABLE IF NOT EXISTS {TABLE} (row_id %s, custom_id TEXT NOT NULL, body TEXT NOT NULL)"
 
 
@@ -58,7 +61,7 @@ def make_app(db: Database, file: Path) -> FastAPI:
 
 def serve(port: int, file: str) -> None:
     """Serve until a stop signal, set up as carbonq's API is; the database is that of ``CARBONQ_BENCH_URL``."""
-    app = make_app(Database(os.environ["CARBONQ_BENCH_URL"], pool_size=10), Path(file))
+    app = make_app(Database(os.environ["CARBONQ_BENCH_URL"], pool_size=_THREADS), Path(file))
     uvicorn.run(app, host="127.0.0.1", port=port, access_log=False, log_config=None, server_header=False)
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Generator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 from pydantic import SecretStr
@@ -43,6 +44,7 @@ class ApiSite:
         self._file = file
         self._names = ["api", *(["beat", "control-slow"] if with_control else [])]
         self._supervisor = Supervisor(settings.data_dir / "logs", report=report)
+        self._database = urlsplit(settings.resolved_database_url).path.strip("/")
         self.runtime: wiring.Runtime
         self.key = ""
         self.port = ports.choose(address.LOOPBACK, 0, what="the API", setting="CARBONQ_PORT")
@@ -116,9 +118,9 @@ class ApiSite:
         return figures
 
     def cpu_s(self, *servers: str) -> dict[str, float | None]:
-        """Return the CPU seconds so far of some of the processes, and of all PostgreSQL's on this machine."""
+        """Return the CPU seconds so far of some of the processes, and of PostgreSQL's for this installation."""
         pids = self._supervisor.pids()
-        return {**{name: _cpu_s(pids[name]) for name in servers}, "database": _postgres_cpu_s()}
+        return {**{name: _cpu_s(pids[name]) for name in servers}, "database": _backends_cpu_s(self._database)}
 
     def cpu_since(self, before: dict[str, float | None]) -> dict[str, float | None]:
         """Return what has been used since; None where it cannot be seen (SQLite works inside the server)."""
@@ -146,18 +148,14 @@ def _cpu_s(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / _TICKS_PER_S
 
 
-def _postgres_cpu_s() -> float | None:
-    """Return the CPU seconds of all processes called postgres, with those of children they have waited for."""
-    total, is_seen = 0.0, False
+def _backends_cpu_s(database: str) -> float | None:
+    """Return the CPU seconds of the PostgreSQL processes that serve a database: their titles name it."""
+    found: list[float] = []
     for folder in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
-            text = (folder / "stat").read_text(encoding="utf-8", errors="replace")
-            if "(postgres" in text:
-                fields = text.rpartition(")")[2].split()
-                # Backends that ended are in their parent's account.
-                total += sum(int(fields[at]) for at in (11, 12, 13, 14)) / _TICKS_PER_S
-                is_seen = True
-    return total if is_seen else None
+            if f" {database} ".encode() in (folder / "cmdline").read_bytes():
+                found.append(_cpu_s(int(folder.name)))
+    return sum(found) if found else None
 
 
 def _status_mb(pid: int, name: str) -> float:
