@@ -10,7 +10,7 @@ import typer
 
 from carbonq.cli import connect
 from carbonq.cli.actor import actor
-from carbonq.cli.output import AsJson, emit_json, emit_pairs, emit_table, say
+from carbonq.cli.output import AsJson, Yes, confirm, emit_json, emit_pairs, emit_table, say
 from carbonq.errors import InvalidRequest
 from carbonq.model import Scope
 from carbonq.units import iso, parse_iso
@@ -143,13 +143,14 @@ def rotate(
 
 
 @app.command()
-def revoke(key_id: KeyId, as_json: AsJson = False) -> None:
+def revoke(key_id: KeyId, yes: Yes = False, as_json: AsJson = False) -> None:
     """Revoke a key with all its secrets; running APIs refuse it within seconds.
 
     Example: carbonq keys revoke key_01m8...
     """
     from carbonq.services import keys
 
+    confirm(f"Revoke {key_id}? Nothing brings it back.", is_sure=yes)
     with connect.open_database() as (_, database):
         keys.revoke(database, key_id, actor=actor())
     if as_json:

@@ -20,6 +20,9 @@ from carbonq.store.database import Tx
 #: What a caller is told to wait where open work must end first and nobody knows when, in machine seconds.
 RETRY_S = 60.0
 
+#: How long counts of tokens are kept: longer than a job may take, which gives back when it is final.
+DAYS_KEPT = timedelta(days=60)
+
 #: No limit at all.
 UNLIMITED = Quota()
 

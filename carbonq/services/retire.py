@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 
 from carbonq.blobs import BlobStore
 from carbonq.clock import Clock
-from carbonq.services import files, inputs
-from carbonq.store import forecasts, results, retention
+from carbonq.services import files, inputs, quota
+from carbonq.store import forecasts, quotas, results, retention
 from carbonq.store.database import Database, Tx
 from carbonq.store.dialect import machine_now
 
@@ -52,6 +52,7 @@ def retire(db: Database, blobs: BlobStore, clock: Clock, keep: Keep, *, batch_ro
     with db.read() as tx:
         machine = machine_now(tx)
     gone = _segments(db, blobs, now - SEGMENTS_KEPT) + files.retire(db, blobs, now)
+    gone += _days(db, now)
     results_before = _before(now, keep.results_days)
     if results_before is not None:
         gone += _jobs(db, blobs, results_before, now, batch_rows)
@@ -71,6 +72,16 @@ def retire(db: Database, blobs: BlobStore, clock: Clock, keep: Keep, *, batch_ro
     if observations_before is not None:
         gone += _drain(db, lambda tx: forecasts.retire_observations(tx, before=observations_before, limit=batch_rows))
     return gone
+
+
+def _days(db: Database, now: datetime) -> int:
+    """Remove counts of tokens of days to which no open job can belong any more."""
+    before = quota.day_of(now - quota.DAYS_KEPT)
+    with db.read() as tx:
+        if not quotas.has_days(tx, before=before):
+            return 0
+    with db.write() as tx:
+        return quotas.forget_days(tx, before=before)
 
 
 def _segments(db: Database, blobs: BlobStore, before: datetime) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import delete, func, insert, select, update
+from sqlalchemy import delete, exists, func, insert, select, update
 
 from carbonq.model import ItemState, Usage
 from carbonq.store.database import Tx
@@ -119,7 +119,15 @@ def add_tokens(tx: Tx, tenant: str, day: str, tokens: int) -> bool:
 
 
 def begin_day(tx: Tx, tenant: str, day: str, tokens: int) -> None:
-    """Begin to count a tenant's day, and forget days long past; the caller holds ``lock``."""
-    oldest = (datetime.fromisoformat(day) - timedelta(days=_KEPT_DAYS)).date().isoformat()
-    tx.execute(delete(token_days).where(token_days.c.tenant == tenant, token_days.c.day < oldest))
+    """Begin to count a tenant's day; the caller holds ``lock``."""
     tx.execute(insert(token_days).values(tenant=tenant, day=day, tokens=tokens))
+
+
+def has_days(tx: Tx, *, before: str) -> bool:
+    """Say whether tokens of a day before this one are kept."""
+    return bool(tx.execute(select(exists().where(token_days.c.day < before))).scalar_one())
+
+
+def forget_days(tx: Tx, *, before: str) -> int:
+    """Remove the tokens of days before this one; return how many rows."""
+    return tx.execute(delete(token_days).where(token_days.c.day < before)).rowcount

@@ -57,7 +57,8 @@ GRANT SELECT, UPDATE (last_used_at) ON api_keys TO carbonq_api;
 -- Quotas: only the owner sets them; who stores jobs counts, and control takes off what never ran.
 GRANT SELECT ON quotas TO carbonq_api, carbonq_control;
 GRANT SELECT, INSERT, UPDATE ON quota_counts TO carbonq_api, carbonq_control;
-GRANT SELECT, INSERT, UPDATE, DELETE ON token_days TO carbonq_api, carbonq_control;
+GRANT SELECT, INSERT, UPDATE ON token_days TO carbonq_api, carbonq_control;
+GRANT DELETE ON token_days TO carbonq_control;
 -- What administrators did: written where it is done, read by the API and the auditor; nobody changes it.
 GRANT SELECT ON admin_log TO carbonq_api, carbonq_auditor;
 GRANT INSERT ON admin_log TO carbonq_api;

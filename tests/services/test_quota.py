@@ -17,7 +17,7 @@ from sqlalchemy import update
 from carbonq.blobs.folder import FolderStore
 from carbonq.errors import QuotaExceeded
 from carbonq.model import ItemState, Job, NewItem, Quota, Usage
-from carbonq.services import admin, cancel, finish, quota
+from carbonq.services import admin, cancel, finish, quota, retire
 from carbonq.store import items, jobs, quotas
 from carbonq.store.database import Database, Tx
 from carbonq.store.tables import items as item_rows
@@ -25,6 +25,11 @@ from carbonq.testing import FakeClock
 from tests.store import rows
 
 NOON = datetime.fromisoformat("2026-03-02T12:00Z")
+
+
+@pytest.fixture
+def blobs(tmp_path: Path) -> FolderStore:
+    return FolderStore(tmp_path / "blobs")
 
 
 def reserve(tx: Tx, limits: Quota, *, tenant: str = "acme", **asked: Any) -> None:
@@ -111,6 +116,18 @@ def test_a_day_ends_and_its_tokens_with_it(sqlite_database: Database) -> None:
         reserve(tx, limits, now=NOON + timedelta(hours=12))
 
 
+def test_days_long_past_are_forgotten(sqlite_database: Database, blobs: FolderStore) -> None:
+    limits, clock = Quota(tokens_per_day=100), FakeClock(NOON)
+    with sqlite_database.write() as tx:
+        reserve(tx, limits)
+    clock.advance(60 * 86_400)
+    assert retire.retire(sqlite_database, blobs, clock, retire.Keep()) == 0
+    clock.advance(86_400)
+    assert retire.retire(sqlite_database, blobs, clock, retire.Keep()) == 1
+    with sqlite_database.read() as tx:
+        assert quotas.tokens_of(tx, "acme", "2026-03-02") is None
+
+
 def test_a_limit_set_in_the_middle_of_a_day_counts_what_came_before(sqlite_database: Database) -> None:
     with sqlite_database.write() as tx:
         store(tx, Quota())
@@ -148,11 +165,6 @@ ACTS = st.one_of(
     st.tuples(st.sampled_from(["cancel", "expire"]), st.integers(0, 9), st.just(0)),
     st.tuples(st.just("finish"), st.just(0), st.just(0)),
 )
-
-
-@pytest.fixture
-def blobs(tmp_path: Path) -> FolderStore:
-    return FolderStore(tmp_path / "blobs")
 
 
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
