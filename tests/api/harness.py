@@ -47,13 +47,24 @@ REGIONS = (
 )
 
 CARBON = {
+    "entry_ids": ["eb_1.1.0"],
+    "energy_uj": 720_000,
     "energy_wh": 0.0002,
+    "facility_energy_wh": 0.00024,
     "gco2e": 0.00008,
-    "intensity_g_per_kwh": 400.0,
+    "inventory_gco2e": None,
+    "saved_gco2e": None,
+    "baseline_gco2e": None,
+    "baseline": None,
     "region": "fr",
     "signal": "marginal",
+    "intensity_g_per_kwh": 400.0,
+    "pue": 1.2,
     "quality": "estimated",
     "status": "provisional",
+    "inventory_status": "missing",
+    "method": "1",
+    "windows": [{"window": "2026-01-01T12:00:00.000000Z", "moer": None, "aer": None}],
 }
 
 

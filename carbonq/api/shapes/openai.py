@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from carbonq.api.shapes.words import OUT, ModelName, OpenShape, RegionName, Unix, eg
+from carbonq.api.shapes.words import OUT, EntryId, ModelName, OpenShape, RegionName, Time, Unix, eg
 from carbonq.model import Quality, RateStatus
 
 
@@ -43,16 +43,61 @@ class NewChat(OpenShape):
     carbon: RealtimeTerms = OUT
 
 
-class Carbon(OpenShape):
-    """What a call has cost; null figures are unknown."""
+class RateThen(OpenShape):
+    """The rate of a window, and the time it holds from."""
 
-    energy_wh: Annotated[float | None, eg(0.0002)]
-    gco2e: Annotated[float | None, eg(0.00008)]
-    intensity_g_per_kwh: Annotated[float | None, eg(400.0)]
+    g_per_kwh: Annotated[float, eg(400.0)]
+    at: Time
+    issued_at: Time | None
+    source: Annotated[str, eg("watttime")]
+    status: RateStatus
+
+
+class WindowThen(OpenShape):
+    """A window that the answer was computed in, with the rates there."""
+
+    window: Time
+    moer: RateThen | None
+    aer: RateThen | None
+
+
+class BaselineThen(OpenShape):
+    """Where and when it would have run without carbonq."""
+
+    region: RegionName
+    window: Time
+    status: RateStatus | None
+
+
+class Because(OpenShape):
+    """Why it ran there and then."""
+
+    reason: Annotated[str, eg("realtime")]
+    sentence: Annotated[str, eg("answered at once by the nearest healthy region that had room")]
+
+
+class Carbon(OpenShape):
+    """What an answer has cost, by the ledger's entries; null figures are unknown."""
+
+    entry_ids: list[EntryId]
+    energy_uj: Annotated[int | None, eg(720_000, says="IT energy")]
+    energy_wh: Annotated[float | None, eg(0.0002, says="IT energy")]
+    facility_energy_wh: Annotated[float | None, eg(0.00024, says="IT energy x PUE")]
+    gco2e: Annotated[float | None, eg(0.00008, says="impact book: facility energy x MOER")]
+    inventory_gco2e: Annotated[float | None, eg(0.00002, says="inventory book: facility energy x AER; never added")]
+    saved_gco2e: Annotated[float | None, eg(0.00001)]
+    baseline_gco2e: Annotated[float | None, eg(0.00009)]
+    baseline: BaselineThen | None
     region: RegionName
     signal: Annotated[str, eg("marginal")]
+    intensity_g_per_kwh: Annotated[float | None, eg(400.0)]
+    pue: Annotated[float, eg(1.2)]
     quality: Quality
     status: RateStatus
+    inventory_status: RateStatus
+    method: Annotated[str, eg("carbonq-1")]
+    windows: list[WindowThen]
+    why: Because | None
 
 
 class CallCarbon(Carbon):
