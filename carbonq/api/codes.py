@@ -110,6 +110,11 @@ CODES: Mapping[str, Code] = {
     "region_not_found": _c(400, says="there is no such region", do="`GET /v1/regions` lists them"),
     "request_timeout": _c(408, says="the request's body did not come in time", do="send it again, without pauses"),
     "request_too_large": _c(413, says="the body is larger than this route takes", do="send less at once"),
+    "results_in_batch": _c(
+        404,
+        says="the job is a part of a batch, whose files hold its lines",
+        do="`GET /v1/batches/{id}` names the files",
+    ),
     "results_removed": _c(
         410, says="the job's files were kept as long as the operator set", do="nothing brings them back"
     ),
@@ -170,6 +175,15 @@ BATCH_CODES: Mapping[str, Code] = {
     "too_many_terms": _c(200, says="its lines have more than 100 different `carbon`", do="split it"),
 }
 
+#: Codes in ``errors.data`` of a batch that could not be carried out; those of lines above come here, too.
+BATCH_CODES: Mapping[str, Code] = {
+    "carbon_budget_infeasible": _c(
+        says="no placement keeps within `max_gco2e`", do="give a higher cap, a later deadline or more regions"
+    ),
+    "input_file_missing": _c(says="the input file was deleted before it was read", do="upload it again"),
+    "too_many_terms": _c(says="the lines have too many different terms", do="split it over several batches"),
+}
+
 #: Codes that never leave a process, or that the command line and the client make themselves.
 INNER_CODES: frozenset[str] = frozenset({"caller_gone", "invalid_csv", "lease_lost", "overtaken", "unreachable"})
 
@@ -180,6 +194,8 @@ def page() -> str:
     lines += [_row(name, code) for name, code in sorted(CODES.items())]
     lines += ["", _ITEMS, "| code | status | what it means | what to do |", "|---|---|---|---|"]
     lines += [_row(name, code) for name, code in sorted(ITEM_CODES.items())]
+    lines += ["", _BATCHES, "| code | what it means | what to do |", "|---|---|---|"]
+    lines += [f"| `{name}` | {code.says} | {code.do} |" for name, code in sorted(BATCH_CODES.items())]
     lines += ["", _BATCHES, "| code | what it means | what to do |", "|---|---|---|"]
     lines += [f"| `{name}` | {code.says} | {code.do} |" for name, code in sorted(BATCH_CODES.items())]
     return "\n".join(lines) + "\n"
@@ -218,6 +234,11 @@ Why one item has no result; the job goes on. What an engine's own server answers
 _BATCHES = """## Codes of batches
 
 What `errors.data` of a batch says beside the codes above; the batch itself is answered with 200.
+"""
+
+_BATCHES = """## Codes in a batch's `errors.data`
+
+Why a batch `failed` before anything of it ran. The codes of lines above come here, too, each with its `line`.
 """
 
 

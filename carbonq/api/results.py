@@ -35,7 +35,7 @@ def _file_operation(name: str, says: str) -> dict[str, Any]:
             206: sends(MEDIA_TYPE, "The range that was asked for.", headers=(*_HEADERS, "Content-Range")),
             416: Answer("The range begins behind the end.", headers=("Content-Range",)),
         },
-        errors=("job_not_final", "not_found", "results_removed"),
+        errors=("job_not_final", "not_found", "results_in_batch", "results_removed"),
         headers=("If-Range", "Range"),
     )
 
@@ -60,6 +60,11 @@ def _file(request: Request, api: Api, job_id: str, tenant: str, what: str) -> Re
             f"job {job_id} is {job.state}: {job.items_ended} of {job.items_total} items have ended; "
             f"its {what} can be read when it is final",
             code="job_not_final",
+        )
+    if job.retired_at is not None and job.batch_id is not None:
+        raise NotFound(
+            f"the {what} of job {job_id} are in the files of its batch: GET /v1/batches/{job.batch_id} names them",
+            code="results_in_batch",
         )
     if job.retired_at is not None:
         raise NotFound(

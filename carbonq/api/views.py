@@ -57,6 +57,7 @@ def job_view(job: Job) -> dict[str, Any]:
         "is_late": job.finished_at is not None and job.finished_at > job.deadline_at,
         "infeasible": job.infeasible,
         "treatment": job.treatment.value,
+        "batch_id": job.batch_id,
         "error": job.error,
         "metadata": dict(job.metadata),
         "progress": {

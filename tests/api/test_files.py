@@ -94,43 +94,41 @@ PURPOSE = ("purpose", (None, "batch"))
 FILE = ("file", (NAME, line()))
 
 
-@pytest.mark.parametrize(
-    ("parts", "param", "words"),
-    [
-        ([FILE], "purpose", "is missing"),
-        ([("purpose", (None, "assistants")), FILE], "purpose", "'assistants'"),
-        ([PURPOSE, PURPOSE, FILE], "purpose", "given twice"),
-        ([PURPOSE, FILE, FILE], "file", "given twice"),
-        ([PURPOSE], "file", "is missing"),
-        ([PURPOSE, ("file", (None, line().decode()))], "file", "needs a file name"),
-        ([PURPOSE, ("file", ("x" * 256, line()))], "file", "1 to 255 printable"),
-        ([PURPOSE, FILE, ("purpos", (None, "batch"))], "purpos", "is not known"),
-        ([PURPOSE, FILE, ("expires_after[seconds]", (None, "3600"))], "expires_after", "created_at"),
-        (
-            [
-                PURPOSE,
-                FILE,
-                ("expires_after[seconds]", (None, "3599")),
-                ("expires_after[anchor]", (None, "created_at")),
-            ],
-            "expires_after.seconds",
-            "3,600 to 2,592,000",
-        ),
-        ([PURPOSE, FILE, ("carbon[deadlin]", (None, "6h"))], "carbon.deadlin", "did you mean 'deadline'"),
-        ([PURPOSE, FILE, ("carbon[deadline]", (None, "soon"))], "carbon.deadline", "neither a span"),
-        ([PURPOSE, ("file", (NAME, line() + b"{}x\n"))], None, "line 2 is not JSON"),
-        ([PURPOSE, ("file", (NAME, b"\x1f\x8bgz"))], None, "looks like a gzip file"),
-        ([PURPOSE, ("file", (NAME, b"\n"))], None, "has no items"),
-        ([("x" * 256, (None, "1")), FILE], None, "1 to 255 characters"),
-        ([("long", (None, "x" * (multipart.MAX_FIELD_BYTES + 1))), FILE], "long", "only file may be long"),
-        ([*[("n", (None, "1"))] * multipart.MAX_PARTS, FILE], None, "more than 64 parts"),
-    ],
-)
-def test_what_is_wrong_with_a_form_is_named_and_nothing_stays(
-    harness: Harness, http: httpx.Client, parts: list[Any], param: str | None, words: str
-) -> None:
-    refused(post(http, *parts), 400, param, words)
-    assert kept(harness) == []
+WRONG: list[tuple[list[Any], str | None, str]] = [
+    ([FILE], "purpose", "is missing"),
+    ([("purpose", (None, "assistants")), FILE], "purpose", "'assistants'"),
+    ([PURPOSE, PURPOSE, FILE], "purpose", "given twice"),
+    ([PURPOSE, FILE, FILE], "file", "given twice"),
+    ([PURPOSE], "file", "is missing"),
+    ([PURPOSE, ("file", (None, line().decode()))], "file", "needs a file name"),
+    ([PURPOSE, ("file", ("x" * 256, line()))], "file", "1 to 255 printable"),
+    ([PURPOSE, FILE, ("purpos", (None, "batch"))], "purpos", "is not known"),
+    ([PURPOSE, FILE, ("expires_after[seconds]", (None, "3600"))], "expires_after", "created_at"),
+    (
+        [
+            PURPOSE,
+            FILE,
+            ("expires_after[seconds]", (None, "3599")),
+            ("expires_after[anchor]", (None, "created_at")),
+        ],
+        "expires_after.seconds",
+        "3,600 to 2,592,000",
+    ),
+    ([PURPOSE, FILE, ("carbon[deadlin]", (None, "6h"))], "carbon.deadlin", "did you mean 'deadline'"),
+    ([PURPOSE, FILE, ("carbon[deadline]", (None, "soon"))], "carbon.deadline", "neither a span"),
+    ([PURPOSE, ("file", (NAME, line() + b"{}x\n"))], None, "line 2 is not JSON"),
+    ([PURPOSE, ("file", (NAME, b"\x1f\x8bgz"))], None, "looks like a gzip file"),
+    ([PURPOSE, ("file", (NAME, b"\n"))], None, "has no items"),
+    ([("x" * 256, (None, "1")), FILE], None, "1 to 255 characters"),
+    ([("long", (None, "x" * (multipart.MAX_FIELD_BYTES + 1))), FILE], "long", "only file may be long"),
+    ([*[("n", (None, "1"))] * multipart.MAX_PARTS, FILE], None, "more than 64 parts"),
+]
+
+
+def test_what_is_wrong_with_a_form_is_named_and_nothing_stays(harness: Harness, http: httpx.Client) -> None:
+    for parts, param, words in WRONG:
+        refused(post(http, *parts), 400, param, words)
+        assert kept(harness) == [], parts
     assert rows(harness) == []
 
 

@@ -133,6 +133,7 @@ class Job(Shape):
     is_late: bool
     infeasible: Annotated[str | None, eg(None, says="why it may be late beside what was accepted before it")]
     treatment: Treatment
+    batch_id: Annotated[str | None, eg(None, says="the batch it is a part of")]
     error: Annotated[str | None, eg(None)]
     metadata: Annotated[dict[str, str], eg({"team": "search"})]
     progress: Progress
