@@ -25,8 +25,13 @@ def written(path: Path, part_of: str | None = None) -> Generator[tuple[BinaryIO,
     except OSError as error:
         raise InvalidRequest(f"cannot write {path}: {error.strerror}") from error
     finally:
-        if part_of is None:
+        if part_of is None or _is_empty(part):
             part.unlink(missing_ok=True)
+
+
+def _is_empty(part: Path) -> bool:
+    """Say whether there is nothing to go on with."""
+    return part.exists() and part.stat().st_size == 0
 
 
 def ledger_format(path: Path) -> str:

@@ -229,7 +229,7 @@ def _next_event(watch: _Watch, job_id: str, left_s: float | None) -> Flow[None]:
 
 
 def events(manner: Manner, job_id: str | None, *, after: int | None) -> Flow[None]:
-    """Give events as they happen, those of a job until it is final; a stream that breaks goes on behind the last one."""
+    """Give events as they happen, those of a job until it is final; a stream that breaks goes on behind its last."""
     breaks = 0
     while True:
         answer = yield from _opened(manner, calls.events(job_id, after=after))
