@@ -139,7 +139,7 @@ class Feed:
     async def ready(self) -> None:
         """Look at the table from now on, if nobody does yet, and wait until it is known how far readers may go."""
         if self._task is None or self._task.done():
-            self._is_ready.clear()
+            self._is_ready = asyncio.Event()  # of the loop that it is waited for on
             self._mark = Mark(None)
             self._task = asyncio.get_running_loop().create_task(self._look_on())
         await self._is_ready.wait()
@@ -157,8 +157,12 @@ class Feed:
         if not of_topic:
             self._readers.pop(reader.topic, None)
 
+    def open(self) -> None:
+        """Let streams begin (again)."""
+        self.is_closed = False
+
     def close(self) -> None:
-        """End all streams, and begin none."""
+        """End all streams, and let none begin."""
         self.is_closed = True
         self._is_ready.set()
         for readers in self._readers.values():

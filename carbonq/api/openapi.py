@@ -59,6 +59,7 @@ HEADERS: dict[str, tuple[Json, str, Any]] = {
         "take `Range` only if the file is still the one with this `ETag`",
         '"5d41402abc4b2a76"',
     ),
+    "Last-Event-ID": ({"type": "string", "pattern": "^[0-9]{1,18}$"}, "the `id` of the event to go on after", "17"),
     "Last-Modified": ({"type": "string"}, "when the file was written", "Mon, 30 Nov 2026 06:00:00 GMT"),
     "Location": ({"type": "string"}, "where it is", "/v1/jobs/job_0190c2a17b0e"),
     "Prefer": (
@@ -70,6 +71,7 @@ HEADERS: dict[str, tuple[Json, str, Any]] = {
     "Range": ({"type": "string"}, "one range of bytes", "bytes=0-99"),
     "Retry-After": ({"type": "integer", "minimum": 0}, "seconds after which another look is worth it", 5),
     "WWW-Authenticate": ({"type": "string"}, "how to send a key", "Bearer"),
+    "X-Accel-Buffering": ({"type": "string"}, "that a proxy must pass each event on at once", "no"),
     "X-Carbonq-Class": ({"type": "string"}, "the class of work it was answered as", "realtime"),
     "X-Carbonq-Energy-Wh": ({"type": "string"}, "the call's energy, in Wh", "0.0002"),
     "X-Carbonq-Gco2e": ({"type": "string"}, "the call's marginal emission, in grams", "0.00008"),
@@ -84,6 +86,7 @@ HEADERS: dict[str, tuple[Json, str, Any]] = {
 _SAID: dict[str, str] = {
     "after": "the `last_id` of the page before",
     "limit": "how many at most",
+    "batch_id": "the batch's id",
     "job_id": "the job's id",
 }
 

@@ -206,6 +206,13 @@ class Settings(Strict):
     tenant_tokens_per_minute: int | None = Field(
         None, ge=1, description="Most tokens of realtime calls a machine minute, likewise."
     )
+    max_event_streams: int = Field(1_000, ge=0, description="Event streams open at once per API process before 429.")
+    max_event_streams_per_key: int = Field(100, ge=0, description="Event streams open at once per key of these.")
+    webhooks_may_be_private: bool = Field(
+        False,
+        description="Let webhooks go to private and loopback addresses, to loopback by plain http, too. Whoever has a "
+        "key can then make carbonq's host send requests within its network.",
+    )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Level of the log files.")
 
     @field_validator("data_dir")

@@ -61,7 +61,8 @@ def create(
         serialise(tx, f"webhooks of {tenant}")
         if webhooks.count(tx, tenant) >= MAX_ENDPOINTS:
             raise Conflict(
-                f"this tenant has {MAX_ENDPOINTS} webhooks, as many as it may; delete one of them", code="too_many"
+                f"this tenant has {MAX_ENDPOINTS} webhooks, as many as it may; delete one of them",
+                code="too_many_webhooks",
             )
         return webhooks.create(tx, ids.new("wh"), tenant, name=label, url=checked, event_types=types, secret=given)
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Text, bindparam, func, insert, null, select
+from sqlalchemy import ColumnElement, Select, Text, bindparam, func, insert, select
 
 from carbonq.events import BATCH_FINAL, JOB_FINAL, PUBLIC
 from carbonq.store.database import Tx
@@ -59,7 +59,6 @@ class Mark:
     fence: int = 0
 
 
-_BATCH_OF_JOB = jobs.c.batch_id if "batch_id" in jobs.c else null()
 _COLUMNS = tuple(events.c[name] for name in Event.__dataclass_fields__)
 
 
@@ -69,7 +68,7 @@ def append_many(tx: Tx, rows: Sequence[NewEvent]) -> None:
         return
     recorded_at = write_now(tx)
     # A job's batch is looked up where the row is made: no way to the database and back for it.
-    batch_of_job = select(_BATCH_OF_JOB).where(jobs.c.job_id == bindparam("of_job")).scalar_subquery()
+    batch_of_job = select(jobs.c.batch_id).where(jobs.c.job_id == bindparam("of_job")).scalar_subquery()
     statement = insert(events).values(batch_id=func.coalesce(bindparam("of_batch", type_=Text()), batch_of_job))
     tx.execute(
         statement,

@@ -9,10 +9,9 @@ import json
 import sys
 from pathlib import Path
 
-import uvicorn
-
 from carbonq.api.app import create_app
 from carbonq.api.process import listen
+from carbonq.api.server import Server, server_config
 from carbonq.store import schema
 from carbonq.store.database import Database
 from tests.api.harness import build_harness
@@ -24,7 +23,7 @@ def main(folder: Path) -> None:
     schema.upgrade(database)
     harness = build_harness(database, folder / "blobs")
     listener = listen("127.0.0.1", 0)
-    server = uvicorn.Server(uvicorn.Config(create_app(harness.api), log_config=None, access_log=False))
+    server = Server(server_config(create_app(harness.api)), harness.api.feed.close)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     sys.stdout.write(json.dumps({"url": url, "acme": harness.acme, "rival": harness.rival}) + "\n")
     sys.stdout.flush()
