@@ -214,7 +214,7 @@ class Stack:
     def _work(self) -> None:
         try:
             while not self._stop.is_set():
-                self.tickets.woken.wait(0.25)
+                self.tickets.woken.wait(1.0)
                 self.tickets.woken.clear()
                 self._cycle()
         except Exception as error:
