@@ -10,6 +10,7 @@ from datetime import datetime
 
 from carbonq.clock import Clock
 from carbonq.model import ItemState, Job, JobState
+from carbonq.services import progress
 from carbonq.store import chunks, events, items, jobs
 from carbonq.store.database import Database, Tx
 from carbonq.store.events import NewEvent
@@ -34,7 +35,7 @@ def cancel(db: Database, job_id: str, tenant: str | None, clock: Clock) -> Job:
 def sweep(tx: Tx, job_id: str, now: datetime, *, is_cancelled: bool) -> int:
     """Cancel (or else expire) a job's waiting items that no worker holds, and what depends on them; return how many.
 
-    Counters, chunks and an event follow in the same transaction.
+    Counters, chunks and, now and then, an event follow in the same transaction.
     """
     job = jobs.lock(tx, job_id)  # before chunks and items, as the chunker does
     if job.is_final or job.state is JobState.FINISHING:
@@ -45,5 +46,5 @@ def sweep(tx: Tx, job_id: str, now: datetime, *, is_cancelled: bool) -> int:
         return 0
     jobs.bump(tx, job_id, cancelled=count if is_cancelled else 0, expired=0 if is_cancelled else count)
     chunks.shrink(tx, sorted(touched), at=now)
-    events.append_many(tx, [NewEvent("job.progressed", now, job.tenant, job_id, {state.value: count})])
+    progress.tell(tx, [job_id], now)
     return count

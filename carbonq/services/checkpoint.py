@@ -18,12 +18,12 @@ from carbonq.errors import CarbonqError
 from carbonq.model import AttemptOutcome, Claim, Item, ItemState, WorkClass
 from carbonq.ratebook import Row
 from carbonq.services import burnt as burnt_rows
-from carbonq.services import weighing
+from carbonq.services import progress, weighing
 from carbonq.services.burnt import Burnt
 from carbonq.services.site import Site
 from carbonq.services.weighing import NO_SUMS, Sums, Weights
-from carbonq.store import events, jobs, leases, results, throughputs
 from carbonq.store import items as item_rows
+from carbonq.store import jobs, leases, results, throughputs
 from carbonq.store import ledger as ledger_rows
 from carbonq.store.database import Tx
 from carbonq.store.results import JobInfo, Segment
@@ -295,20 +295,9 @@ def apply(tx: Tx, made: Checkpoint, *, lease_s: float, pending: Mapping[str, Any
         is_whole = made.final is not None and made.final.action == "finish"
         throughputs.learn(tx, one.model, one.hardware, one.tokens, one.seconds, one.uj, is_whole=is_whole)
         weighing.learn(tx, one.model, one.hardware, made.weighed, made.stated)
-    events.append_many(tx, [_event(made, job_id, count) for job_id, count in counts.items()])
+    progress.tell(tx, list(counts), made.at)
     leases.report(tx, made.chunk_id, made.token, pending)
     return made.final is not None and _end(tx, made, made.final)
-
-
-def _event(made: Checkpoint, job_id: str, count: jobs.Ended) -> events.NewEvent:
-    data = {name: value for name, value in asdict(count).items() if value}
-    return events.NewEvent(
-        type="job.progressed",
-        at=made.at,
-        tenant=made.tenants[job_id],
-        job_id=job_id,
-        data={"chunk_id": made.chunk_id, "attempt": made.attempt, **data},
-    )
 
 
 def _end(tx: Tx, made: Checkpoint, final: Final) -> bool:

@@ -105,6 +105,7 @@ def _summary(job: Job, codes: Sequence[tuple[str | None, int]]) -> str | None:
 
 def _event(job: Job, state: JobState, now: datetime) -> NewEvent:
     counts = {
+        "total": job.items_total,
         "succeeded": job.items_succeeded,
         "failed": job.items_failed,
         "expired": job.items_expired,

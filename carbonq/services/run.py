@@ -119,14 +119,10 @@ def _take(site: Site, chunk_id: str) -> _Taken | None:
         items = item_rows.of_chunk(tx, chunk_id)
         job_ids = sorted({item.job_id for item in items})
         infos = results.job_infos(tx, job_ids)
-        jobs.mark_running(tx, job_ids, now)
-        data = {"chunk_id": chunk_id, "region": claim.region, "attempt": claim.attempt, "items": len(items)}
+        data = {"region": claim.region}
+        begun = jobs.mark_running(tx, job_ids, now)
         events.append_many(
-            tx,
-            [
-                events.NewEvent("chunk.started", now, tenant=infos[job_id].tenant, job_id=job_id, data=data)
-                for job_id in job_ids
-            ],
+            tx, [events.NewEvent("job.running", now, infos[job_id].tenant, job_id, data) for job_id in begun]
         )
     return _Taken(claim, items, infos)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import and_, func, insert, or_, select, tuple_, update
@@ -14,7 +14,7 @@ from carbonq.errors import Conflict, InvalidRequest, NotFound
 from carbonq.model import Endpoint, Job, JobState, LatePolicy, Treatment
 from carbonq.store import bulk, holds
 from carbonq.store.database import Tx
-from carbonq.store.dialect import insert_columns, is_any_of
+from carbonq.store.dialect import insert_columns, is_any_of, machine_now
 from carbonq.store.tables import jobs
 
 #: What ``Job`` holds; the other columns are only asked about, never shown.
@@ -221,13 +221,50 @@ def take_unchunked(tx: Tx, job_ids: Sequence[str]) -> set[str]:
     return set(tx.execute(statement).scalars())
 
 
-def mark_running(tx: Tx, job_ids: Sequence[str], at: datetime) -> None:
-    """Move waiting jobs to running; does nothing to jobs in another state."""
-    tx.execute(
+def mark_running(tx: Tx, job_ids: Sequence[str], at: datetime) -> list[str]:
+    """Move waiting jobs to running and return them; does nothing to jobs in another state."""
+    statement = (
         update(jobs)
         .where(is_any_of(tx, jobs.c.job_id, sorted(job_ids)), jobs.c.state == JobState.WAITING)
         .values(state=JobState.RUNNING, started_at=at)
+        .returning(jobs.c.job_id)
     )
+    return sorted(tx.execute(statement).scalars())
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How many of a job's items have ended, and how."""
+
+    job_id: str
+    tenant: str
+    total: int
+    succeeded: int
+    failed: int
+    expired: int
+    cancelled: int
+
+
+_PROGRESS = (
+    *(jobs.c.job_id, jobs.c.tenant, jobs.c.items_total, jobs.c.items_succeeded, jobs.c.items_failed),
+    *(jobs.c.items_expired, jobs.c.items_cancelled),
+)
+
+
+def due_progress(tx: Tx, job_ids: Sequence[str], *, period_s: float) -> list[Progress]:
+    """Return the progress of those jobs of which nothing was told for so many machine seconds; they count as told.
+
+    None whose items have all ended: that is told when it is final.
+    """
+    now = machine_now(tx)
+    is_due = or_(jobs.c.progress_at.is_(None), jobs.c.progress_at <= now - timedelta(seconds=period_s))
+    statement = (
+        update(jobs)
+        .where(is_any_of(tx, jobs.c.job_id, sorted(job_ids)), is_due, _items_ended() < jobs.c.items_total)
+        .values(progress_at=now)
+        .returning(*_PROGRESS)
+    )
+    return sorted((Progress(*row) for row in tx.execute(statement)), key=lambda one: one.job_id)
 
 
 def bump(tx: Tx, job_id: str, *, succeeded: int = 0, failed: int = 0, expired: int = 0, cancelled: int = 0) -> None:
