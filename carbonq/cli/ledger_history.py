@@ -13,7 +13,7 @@ import typer
 
 from carbonq.cli import connect
 from carbonq.cli.actor import actor
-from carbonq.cli.output import AsJson, emit_json, emit_pairs, emit_table, say
+from carbonq.cli.output import AsJson, Yes, confirm, emit_json, emit_pairs, emit_table, say
 from carbonq.errors import ConfigError, InvalidRequest
 from carbonq.model import Signal
 from carbonq.units import parse_iso
@@ -115,6 +115,7 @@ def restate(
     zone: Annotated[str | None, typer.Option(help="Only rates of this grid zone.")] = None,
     signal: Annotated[Signal | None, typer.Option(help="Only marginal (moer) or average (aer) rates.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would change.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
     """Append a restated revision to each entry whose final rate is another one by now; old figures stay visible.
@@ -126,6 +127,7 @@ def restate(
     start_at, end_at = _time(from_, "--from"), _time(to, "--to")
     assert start_at is not None
     assert end_at is not None
+    confirm("Append revisions? They stay for good; --dry-run shows them.", is_sure=yes or dry_run)
     with _opened() as (settings, database, clock):
         done = restating.restate(
             database,

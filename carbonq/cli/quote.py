@@ -91,6 +91,7 @@ def quote(
         emit_json(found)
     else:
         show(found)
+        say("next: carbonq submit with the same input and deadline")
 
 
 def _lines(

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from carbonq.cli import connect, jobs, submit
 from carbonq.cli.results import carbon_line
 from carbonq.client import Client
-from carbonq.errors import InvalidRequest
+from carbonq.errors import InvalidRequest, Unavailable
 
 JOB: dict[str, Any] = {
     "id": "job_1",
@@ -220,3 +220,30 @@ def test_the_bar_ends_at_the_size_of_the_file(
     total, done = seen[0]
     assert total == documents.stat().st_size == done[-1]
     assert done == sorted(done)
+
+
+def test_interrupted_while_waiting_it_says_how_to_go_on(
+    server: Server, documents: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(Client, "wait", interrupted)
+    result = run(submit.app, "embeddings", documents, "--deadline", "6h", "--wait")
+    assert result.exit_code == 130
+    assert "job_1 goes on without this command; carbonq jobs watch job_1" in result.stderr
+
+
+def test_cancelling_is_asked_of_a_person(server: Server, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    questions: list[tuple[str, bool]] = []
+    monkeypatch.setattr(jobs, "confirm", lambda question, *, is_sure: questions.append((question, is_sure)))
+    for words in ((), ("--yes",)):
+        assert run(jobs.app, "cancel", "job_1", *words).exit_code == 0
+    assert [is_sure for _, is_sure in questions] == [False, True] and "job_1" in questions[0][0]
+
+
+def test_a_dry_run_asks_for_a_quote_and_submits_nothing(server: Server, documents: Path, run: Run) -> None:
+    result = run(submit.app, "embeddings", documents, "--deadline", "6h", "--dry-run")
+    assert server.body == b""
+    # The scripted server has no quotes: whatever it answers is none.
+    assert isinstance(result.exception, Unavailable)
