@@ -36,7 +36,7 @@ from carbonq.spool import Spool
 from carbonq.store import exports, keys, leases, rights, schema, shadows
 from carbonq.store.database import Database
 from carbonq.store.placements import Placed
-from carbonq.store.tables import APPEND_ONLY, attempts, chunks, entries, metadata
+from carbonq.store.tables import APPEND_ONLY, attempts, chunks, entries, files, metadata
 from carbonq.store.tables import jobs as job_rows
 from carbonq.testing import FakeClock, FakeEngine, FakeMeter, MemoryTickets
 from tests.api.harness import build_api, serving
@@ -193,6 +193,41 @@ def submit(http: httpx.Client, count: int, **query: str) -> str:
     return sent.json()["id"]
 
 
+def run_batch(fleet: Fleet, http: httpx.Client) -> dict[str, Any]:
+    """Take a batch from its upload to its files, and another one to its cancellation; delete the input."""
+    lines = "".join(
+        json.dumps(
+            {"custom_id": f"b-{n}", "url": "/v1/embeddings", "body": {"model": MODEL.name, "input": "some text"}}
+        )
+        + "\n"
+        for n in range(4)
+    )
+    uploaded = http.post("/v1/files", data={"purpose": "batch"}, files={"file": ("in.jsonl", lines)})
+    assert uploaded.status_code == 200, uploaded.text
+    body = {"input_file_id": uploaded.json()["id"], "endpoint": "/v1/embeddings", "completion_window": "24h"}
+    made = [http.post("/v1/batches", json=body, headers={"Idempotency-Key": key}) for key in ("a", "b", "b")]
+    assert [one.status_code for one in made] == [200] * 3, made[0].text
+    first, second = made[0].json(), made[1].json()
+    fleet.ticks["validate"]()
+    assert http.post(f"/v1/batches/{second['id']}/cancel").json()["status"] == "cancelling"
+    assert http.delete(f"/v1/files/{uploaded.json()['id']}").json()["deleted"]
+    for tick in ("expire", "retire"):
+        fleet.ticks[tick]()
+    fleet.run()
+    fleet.clock.advance(300)
+    fleet.run()
+    fleet.ticks["finish"]()
+    assert http.get(f"/v1/batches/{second['id']}").json()["status"] == "cancelled"
+    done = http.get(f"/v1/batches/{first['id']}").json()
+    assert (done["status"], done["request_counts"]) == ("completed", {"total": 4, "completed": 4, "failed": 0}), done
+    assert done["usage"]["total_tokens"] > 0
+    assert done["carbon"]["actual_gco2e"] > 0
+    answers = [json.loads(one) for one in http.get(f"/v1/files/{done['output_file_id']}/content").iter_lines()]
+    assert {one["response"]["status_code"] for one in answers} == {200}
+    assert all("carbon" in one["response"]["body"]["usage"] for one in answers)
+    return done
+
+
 def test_every_process_can_do_its_work(roles: Roles, tmp_path: Path) -> None:
     fleet = Fleet(roles, tmp_path)
     with (
@@ -205,6 +240,8 @@ def test_every_process_can_do_its_work(roles: Roles, tmp_path: Path) -> None:
         assert set(fleet.run()) == {run.Result.DONE}
         fleet.ticks["finish"]()
         assert len(http.get(f"/v1/jobs/{done}/results").content.splitlines()) == 30
+
+        batch = run_batch(fleet, http)
 
         placed = submit(http, 5)
         fleet.ticks["plan"]()
@@ -243,6 +280,9 @@ def test_every_process_can_do_its_work(roles: Roles, tmp_path: Path) -> None:
             f"/v1/jobs/{lost}",
             f"/v1/jobs/{done}/chunks",
             f"/v1/jobs/{done}/why",
+            "/v1/batches",
+            f"/v1/batches/{batch['id']}",
+            f"/v1/files?limit=2&after={batch['output_file_id']}",
             f"/v1/jobs/{late}/errors",
             "/v1/models",
             "/v1/regions",
@@ -265,6 +305,7 @@ def test_every_process_can_do_its_work(roles: Roles, tmp_path: Path) -> None:
     roles.admin("UPDATE plans SET recorded_at = recorded_at - interval '2 days'")
     fleet.ticks["retire"]()
     assert roles.admin(select(job_rows.c.purged_at).where(job_rows.c.job_id == done)).scalar_one() is not None
+    assert roles.admin(select(files.c.file_id)).scalars().all() == []
     for site in fleet.sites.values():
         heartbeat.stop(site)
     fleet.ticks["seal"]()
