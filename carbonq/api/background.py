@@ -36,7 +36,8 @@ class Background:
         """Refresh everything once, here, so that the first request finds it; then go on in the thread."""
         for refresh in self._refreshes:
             self._run(refresh)
-        self._thread.start()
+        if self._refreshes:
+            self._thread.start()
 
     def stop(self) -> None:
         """End the thread and wait for the refresh it is in."""

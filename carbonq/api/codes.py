@@ -175,15 +175,6 @@ BATCH_CODES: Mapping[str, Code] = {
     "too_many_terms": _c(200, says="its lines have more than 100 different `carbon`", do="split it"),
 }
 
-#: Codes in ``errors.data`` of a batch that could not be carried out; those of lines above come here, too.
-BATCH_CODES: Mapping[str, Code] = {
-    "carbon_budget_infeasible": _c(
-        says="no placement keeps within `max_gco2e`", do="give a higher cap, a later deadline or more regions"
-    ),
-    "input_file_missing": _c(says="the input file was deleted before it was read", do="upload it again"),
-    "too_many_terms": _c(says="the lines have too many different terms", do="split it over several batches"),
-}
-
 #: Codes that never leave a process, or that the command line and the client make themselves.
 INNER_CODES: frozenset[str] = frozenset({"caller_gone", "invalid_csv", "lease_lost", "overtaken", "unreachable"})
 
@@ -194,8 +185,6 @@ def page() -> str:
     lines += [_row(name, code) for name, code in sorted(CODES.items())]
     lines += ["", _ITEMS, "| code | status | what it means | what to do |", "|---|---|---|---|"]
     lines += [_row(name, code) for name, code in sorted(ITEM_CODES.items())]
-    lines += ["", _BATCHES, "| code | what it means | what to do |", "|---|---|---|"]
-    lines += [f"| `{name}` | {code.says} | {code.do} |" for name, code in sorted(BATCH_CODES.items())]
     lines += ["", _BATCHES, "| code | what it means | what to do |", "|---|---|---|"]
     lines += [f"| `{name}` | {code.says} | {code.do} |" for name, code in sorted(BATCH_CODES.items())]
     return "\n".join(lines) + "\n"
@@ -235,12 +224,6 @@ _BATCHES = """## Codes of batches
 
 What `errors.data` of a batch says beside the codes above; the batch itself is answered with 200.
 """
-
-_BATCHES = """## Codes in a batch's `errors.data`
-
-Why a batch `failed` before anything of it ran. The codes of lines above come here, too, each with its `line`.
-"""
-
 
 if __name__ == "__main__":
     sys.stdout.write(page())

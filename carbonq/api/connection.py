@@ -81,20 +81,20 @@ class Connection(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Answer what is no HTTP."""
         if self._parser.status_hint == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
-            self._refuse(
-                431, f"the request's line and headers have more than {MAX_HEAD_BYTES:,} bytes", "headers_too_large"
-            )
+            message = f"the request's line and headers have more than {MAX_HEAD_BYTES:,} bytes"
+            self._refuse(431, message, code="headers_too_large")
         else:
-            self._refuse(400, "this is no valid HTTP request", "invalid_http")
+            self._refuse(400, "this is no valid HTTP request", code="invalid_http")
 
     def _too_slow(self) -> None:
         self._head = None
         if self.conn.our_state is h11.IDLE and self.conn.trailing_data[0]:
-            self._refuse(408, f"the request's headers did not come within {self.head_s:g} s", "request_timeout")
+            message = f"the request's headers did not come within {self.head_s:g} s"
+            self._refuse(408, message, code="request_timeout")
         else:
             self.transport.close()
 
-    def _refuse(self, status: int, message: str, code: str) -> None:
+    def _refuse(self, status: int, message: str, *, code: str) -> None:
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
             response = problems.problem(status, message, code=code, headers={"Connection": "close"})
             head = h11.Response(status_code=status, headers=response.raw_headers, reason=HTTPStatus(status).phrase)

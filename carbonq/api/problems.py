@@ -138,16 +138,17 @@ async def _http(request: Request, error: Exception) -> Response:
     """Answer for the router: no such route, or no such method on it."""
     assert isinstance(error, HTTPException)
     path, method, status = request.url.path, request.method, error.status_code
-    message, code = str(error.detail), "invalid_request" if status < 500 else "internal_error"
     if status == 404:
-        message, code = f"there is no {path} here; /openapi.json lists what there is", "unknown_route"
-    elif status == 405:
+        message = f"there is no {path} here; /openapi.json lists what there is"
+        return problem(status, message, code="unknown_route", instance=path)
+    if status == 405:
         allowed = ", ".join(sorted(_methods(request)))
         if method == "OPTIONS":
             return Response(status_code=204, headers={"Allow": allowed})
-        message, code = f"{path} does not take {method}; it takes {allowed}", "method_not_allowed"
-        return problem(status, message, code=code, instance=path, headers={"Allow": allowed})
-    return problem(status, message, code=code, instance=path, headers=error.headers)
+        message = f"{path} does not take {method}; it takes {allowed}"
+        return problem(status, message, code="method_not_allowed", instance=path, headers={"Allow": allowed})
+    code = "invalid_request" if status < 500 else "internal_error"
+    return problem(status, str(error.detail), code=code, instance=path, headers=error.headers)
 
 
 def _methods(request: Request) -> set[str]:

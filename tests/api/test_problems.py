@@ -23,7 +23,7 @@ def test_statuses_and_headers_of_every_error_class() -> None:
         errors.Conflict("m", code="idempotency_key_reused"): (422, {}),
         errors.QuotaExceeded("m", retry_after_s=1.2): (429, {"retry-after": "2"}),
         errors.StoreUnavailable("m"): (503, {"retry-after": "5"}),
-        errors.EngineError("m", is_retryable=True): (500, {}),
+        errors.EngineError("m", is_retryable=True): (502, {}),
         errors.ConfigError("m"): (500, {}),
     }
     for error, (status, headers) in cases.items():

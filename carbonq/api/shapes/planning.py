@@ -365,7 +365,7 @@ class ModelView(Shape):
     max_input_tokens: Annotated[int | None, eg(8192)]
     max_output_tokens: Annotated[int | None, eg(None)]
     regions: list[RegionName]
-    tier: Annotated[str | None, eg(None)]
+    tier: Annotated[int, eg(1, says="size class; a downgrade goes to the next smaller one")]
 
 
 class ModelPage(Page):
