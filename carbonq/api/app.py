@@ -29,10 +29,12 @@ from carbonq.api import (
     realtime,
     regions,
     results,
+    webhooks,
     why,
 )
 from carbonq.api.background import Background, Refresh
 from carbonq.api.context import Api
+from carbonq.api.flights import Flights, Sight
 from carbonq.api.guard import Guard
 from carbonq.api.hosts import HostCheck
 from carbonq.api.request_id import RequestId
@@ -58,6 +60,7 @@ _ROUTERS = (
     quotes.router,
     regions.router,
     results.router,
+    webhooks.router,
     why.router,
 )
 
@@ -114,6 +117,8 @@ def create_app(api: Api, *, background: Sequence[Refresh] | None = None) -> Fast
         redirect_slashes=False,  # a redirected POST loses its body in most clients
     )
     app.state.api = api
+    app.state.job_flights = Flights[tuple[str, str], Sight](lambda key: jobs.look(api, key))
+    app.state.batch_flights = Flights[tuple[str, str], Sight](lambda key: batches.look(api, key))
     app.state.finals = Finals(lambda job_ids: _final_among(api, job_ids))
     problems.install(app)
     openapi.install(app)

@@ -21,7 +21,8 @@ from carbonq.api import terms as carried
 from carbonq.api.auth import Caller, needs
 from carbonq.api.body import object_of, read_bytes
 from carbonq.api.context import Api, ApiDep, CallerDep
-from carbonq.api.openapi import JSON, Content, gives, operation
+from carbonq.api.flights import Flights, Sight
+from carbonq.api.openapi import JSON, Answer, Content, gives, operation
 from carbonq.api.shapes.batches import Batch as BatchShape
 from carbonq.api.shapes.batches import BatchPage
 from carbonq.api.shapes.batches import NewBatch as NewBatchShape
@@ -240,12 +241,27 @@ def list_batches(
 @router.get(
     "/{batch_id}",
     dependencies=[needs(Scope.READ)],
-    **operation("get_batch", "openai", answers={200: gives(BatchShape)}, errors=(("not_found", 404),)),
+    **operation(
+        "get_batch",
+        "openai",
+        answers={
+            200: gives(BatchShape, headers=("ETag",)),
+            304: Answer("Nothing has changed since the `ETag` you have.", headers=("ETag",)),
+        },
+        errors=(("not_found", 404),),
+        headers=("If-None-Match",),
+    ),
 )
-def get_batch(batch_id: str, api: ApiDep, caller: CallerDep) -> dict[str, Any]:
+async def get_batch(request: Request, batch_id: str, caller: CallerDep) -> Response:
     """Return a batch with its progress, usage and carbon figures."""
+    flights: Flights[tuple[str, str], Sight] = request.app.state.batch_flights
+    return (await flights.of((batch_id, caller.tenant))).answer({}, request.headers.get("if-none-match"))
+
+
+def look(api: Api, key: tuple[str, str]) -> Sight:
+    """See a batch (id, tenant) with its figures. Raises NotFound, StoreUnavailable."""
     with api.db.read() as tx:
-        return batch_view.whole(api, tx, batches.get(tx, batch_id, caller.tenant))
+        return Sight(orjson.dumps(batch_view.whole(api, tx, batches.get(tx, *key))))
 
 
 @router.post(

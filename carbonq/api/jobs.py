@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import hashlib
 from collections.abc import Iterator
 from typing import Annotated, Any, cast
 
@@ -17,6 +16,7 @@ from carbonq.api import schemas, small, views
 from carbonq.api.auth import Caller, needs
 from carbonq.api.body import drain, media_type_of, read_bytes, read_object, stage, unsupported
 from carbonq.api.context import Api, ApiDep, CallerDep
+from carbonq.api.flights import Flights, Sight
 from carbonq.api.openapi import JSON, Answer, Content, Parameter, gives, operation
 from carbonq.api.shapes.jobs import Job as JobShape
 from carbonq.api.shapes.jobs import JobChunkPage, JobPage, WholeJob
@@ -131,7 +131,7 @@ async def submit_job(request: Request, api: ApiDep, caller: CallerDep) -> Respon
             headers["Preference-Applied"] = "respond-async"
         return _json(_view(api, job), 202, headers)
     if await _waited(request, job.job_id, wanted, headers):
-        return await anyio.to_thread.run_sync(_whole, api, job.job_id, caller.tenant, None, headers)
+        return (await _seen(request, job.job_id, caller)).answer(headers, None)
     headers.setdefault("Preference-Applied", "respond-async")
     return _json(_view(api, job), 202, headers)
 
@@ -277,7 +277,12 @@ async def get_job(request: Request, job_id: str, api: ApiDep, caller: CallerDep)
     if wanted.wait_s is not None and not (await anyio.to_thread.run_sync(_find, api, job_id, caller.tenant)).is_final:
         await _waited(request, job_id, wanted, headers)
     known = request.headers.get("if-none-match")
-    return await anyio.to_thread.run_sync(_whole, api, job_id, caller.tenant, known, headers)
+    return (await _seen(request, job_id, caller)).answer(headers, known)
+
+
+async def _seen(request: Request, job_id: str, caller: Caller) -> Sight:
+    flights: Flights[tuple[str, str], Sight] = request.app.state.job_flights
+    return await flights.of((job_id, caller.tenant))
 
 
 def _find(api: Api, job_id: str, tenant: str) -> Job:
@@ -285,10 +290,10 @@ def _find(api: Api, job_id: str, tenant: str) -> Job:
         return jobs.get(tx, job_id, tenant)
 
 
-def _whole(api: Api, job_id: str, tenant: str, known: str | None, headers: dict[str, str]) -> Response:
-    """Answer with a job and what takes more queries; 304 where ``known`` (If-None-Match) is what it is still."""
+def look(api: Api, key: tuple[str, str]) -> Sight:
+    """See a job (id, tenant) with what takes more queries. Raises NotFound, StoreUnavailable."""
     with api.db.read() as tx:
-        job = jobs.get(tx, job_id, tenant)
+        job = jobs.get(tx, *key)
         held = api.chunks.of(tx, job)
         sums = api.sums.of(tx, job)
     view = _view(api, job)
@@ -297,20 +302,7 @@ def _whole(api: Api, job_id: str, tenant: str, known: str | None, headers: dict[
         "placement": views.placement_view(held),
         "carbon": views.carbon_view(sums),
     }
-    content = orjson.dumps(view)
-    headers["ETag"] = f'"{hashlib.sha256(content).hexdigest()[:32]}"'
-    wait_s = views.retry_after_s(job, held, api.clock)
-    if wait_s is not None:
-        headers["Retry-After"] = str(wait_s)
-    if is_known(headers["ETag"], known):
-        return Response(status_code=304, headers=headers)
-    return Response(content, media_type="application/json", headers=headers)
-
-
-def is_known(etag: str, if_none_match: str | None) -> bool:
-    """Say whether a client has what an ``ETag`` names (RFC 9110: a list of tags, weak ones count; ``*`` is any)."""
-    tags = {tag.strip().removeprefix("W/") for tag in (if_none_match or "").split(",")}
-    return etag in tags or "*" in tags
+    return Sight(orjson.dumps(view), views.retry_after_s(job, held, api.clock))
 
 
 @router.post(

@@ -182,7 +182,7 @@ class GroupStore:
             staged.prepare(key)  # synced here; a rename is left to do under the lock
             try:
                 with self._db.write() as tx:
-                    self._reserve(tx, made)
+                    self._reserve(tx, made, made[0].job.created_at)
                     _insert(tx, made)
                     staged.publish(key)
             except StoreUnavailable:
@@ -212,7 +212,7 @@ class GroupStore:
                 refused = hold.refusal_of(held, request.tenant, request.model) or one.checked.infeasible
                 if refused is not None:
                     raise refused
-                self._count(quota.check, tx, one, self._clock.now())
+                self._count(quota.check, tx, [one], self._clock.now())
             except CarbonqError as error:
                 one.future.set_exception(error)
             else:
@@ -238,21 +238,24 @@ class GroupStore:
             offset += len(piece)
         return made
 
-    def _reserve(self, tx: Tx, made: Sequence[_Made]) -> None:
-        """Count the jobs in. Raises QuotaExceeded: the others are stored one by one then."""
+    def _reserve(self, tx: Tx, made: Sequence[_Made], now: datetime) -> None:
+        """Count a group in, each tenant's jobs together. Raises QuotaExceeded: they are stored one by one then."""
         # In one order everywhere, or the groups of two processes lock each other out.
-        for one in sorted(made, key=lambda one: one.job.tenant):
-            self._count(quota.reserve, tx, one.one, one.job.created_at)
+        for tenant in sorted({one.job.tenant for one in made}):
+            self._count(quota.reserve, tx, [one.one for one in made if one.job.tenant == tenant], now)
 
-    def _count(self, act: Callable[..., None], tx: Tx, one: Waiting, now: datetime) -> None:
-        limits = self._quota_of(one.checked.request.tenant)
+    def _count(self, act: Callable[..., None], tx: Tx, alike: Sequence[Waiting], now: datetime) -> None:
+        """Ask whether there is room for some jobs of one tenant. Raises QuotaExceeded."""
+        tenant = alike[0].checked.request.tenant
+        limits = self._quota_of(tenant)
         if limits != UNLIMITED:
             act(
                 tx,
-                one.checked.request.tenant,
-                items=len(one.checked.found.items),
-                input_bytes=len(one.data),
-                tokens=one.checked.found.est_tokens,
+                tenant,
+                jobs=len(alike),
+                items=sum(len(one.checked.found.items) for one in alike),
+                input_bytes=sum(len(one.data) for one in alike),
+                tokens=sum(one.checked.found.est_tokens for one in alike),
                 now=now,
                 limits=limits,
                 factor=self._clock.factor,

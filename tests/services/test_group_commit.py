@@ -23,7 +23,7 @@ from sqlalchemy import select
 
 from carbonq.blobs.folder import FolderStaged, FolderStore
 from carbonq.errors import CarbonqError, StoreUnavailable, Unavailable
-from carbonq.model import HeldKind, Job, JobState, NewJob, RegionState
+from carbonq.model import HeldKind, Job, JobState, NewJob, Quota, RegionState
 from carbonq.services import group_commit, hold
 from carbonq.services.checked import Checked, check
 from carbonq.services.group_commit import GroupCommit, GroupStore, Waiting
@@ -41,7 +41,7 @@ def world(database: Database, tmp_path: Path) -> World:
     return World(database, tmp_path)
 
 
-def store_of(world: World, blobs: FolderStore | None = None) -> GroupStore:
+def store_of(world: World, blobs: FolderStore | None = None, **options: Any) -> GroupStore:
     return GroupStore(
         world.db,
         blobs or world.blobs,
@@ -50,6 +50,7 @@ def store_of(world: World, blobs: FolderStore | None = None) -> GroupStore:
         home_region="north",
         regions=lambda: world.regions,
         treatments=world.treatments,
+        **options,
     )
 
 
@@ -182,6 +183,16 @@ def test_a_key_that_another_process_used_meanwhile(world: World) -> None:
     assert [outcome(one.future) for one in group] == [("stored", True), ("stored", False), ("stored", True)]
     assert group[1].future.result()[0] == first[0]
     assert len(world.files()) == 3  # nothing is left of the group's blob
+
+
+def test_a_group_gets_as_far_as_the_quota_goes(world: World) -> None:
+    limits = {"default": Quota(open_jobs=3), "rival": Quota(items_waiting=2)}
+    rivals = [waiting(world, lines(2), tenant="rival") for _ in range(2)]
+    group = [*(waiting(world, lines(1)) for _ in range(4)), *rivals, waiting(world, lines(1), tenant="free")]
+    store_of(world, quota_of=lambda tenant: limits.get(tenant, Quota())).settle(group)
+    said = [outcome(one.future)[0] for one in group]
+    assert said == ["stored"] * 3 + ["quota_exceeded", "stored", "quota_exceeded", "stored"]
+    assert world.stored() == (5, 6)
 
 
 def test_a_full_disk_refuses_the_group_and_keeps_nothing(world: World) -> None:
