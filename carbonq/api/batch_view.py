@@ -77,7 +77,8 @@ def whole(api: Api, tx: Tx, batch: Batch) -> dict[str, Any]:
     carbon["jobs"] = batches.job_ids(tx, batch.batch_id)
     view["carbon"] = carbon
     if view["usage"] is not None:
-        view["usage"] = {**view["usage"], "carbon": {name: carbon[name] for name in _USAGE_CARBON}}
+        told = {"gco2e": carbon["actual_gco2e"], **{name: carbon[name] for name in _USAGE_CARBON}}
+        view["usage"] = {**view["usage"], "carbon": told}
     return view
 
 
@@ -138,9 +139,9 @@ _CARBON: dict[str, Any] = {
     "jobs": [],
 }
 
-#: What of it is repeated in ``usage.carbon``.
+#: What of it is repeated in ``usage.carbon``, whose ``gco2e`` is ``actual_gco2e``, as in that of a line.
 _USAGE_CARBON = (
-    *("energy_wh", "facility_energy_wh", "actual_gco2e", "inventory_gco2e", "baseline_gco2e", "saved_gco2e"),
+    *("energy_wh", "facility_energy_wh", "inventory_gco2e", "baseline_gco2e", "saved_gco2e"),
     *("signal", "quality", "status", "method"),
 )
 

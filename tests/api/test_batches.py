@@ -278,7 +278,7 @@ def test_usage_and_carbon_are_those_of_the_ledger(harness: Harness, http: httpx.
     assert usage["total_tokens"] == usage["input_tokens"] + usage["output_tokens"]
     assert set(usage["input_tokens_details"]) == {"cached_tokens"}
     assert set(usage["output_tokens_details"]) == {"reasoning_tokens"}
-    assert usage["carbon"]["actual_gco2e"] == carbon["actual_gco2e"]
+    assert usage["carbon"]["gco2e"] == carbon["actual_gco2e"]
 
 
 def test_another_tenant_sees_nothing_of_it(harness: Harness, http: httpx.Client) -> None:

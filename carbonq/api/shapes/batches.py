@@ -133,7 +133,7 @@ class UsageCarbon(OpenShape):
 
     energy_wh: Figure
     facility_energy_wh: Figure
-    actual_gco2e: Figure
+    gco2e: Figure
     inventory_gco2e: Figure
     baseline_gco2e: Figure
     saved_gco2e: Figure
