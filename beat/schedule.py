@@ -10,6 +10,7 @@ from carbonq.tickets import TICK_QUEUES, tick_task
 def intervals_s(factor: float) -> dict[str, float]:
     """Return machine seconds between ticks; those bound to grid time come faster on an accelerated clock."""
     return {
+        "deliver": 1.0,
         "dispatch": 1.0,
         "expire": 5.0,
         "finish": 1.0,

@@ -16,6 +16,7 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from concurrent.futures import Future
 from concurrent.futures import TimeoutError as FutureTimeout
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
@@ -32,6 +33,9 @@ logger = logging.getLogger(__name__)
 RUN_CHUNK = "carbonq.run_chunk"
 REALTIME = "carbonq.realtime"
 
+#: ``status`` of a message that holds a piece of a streamed answer; Celery's own are those of the answer.
+PIECE = "PIECE"
+
 CONTROL = "control"
 CONTROL_SLOW = "control.slow"
 
@@ -41,6 +45,7 @@ TICK_QUEUES = {
     "expire": CONTROL,
     "finish": CONTROL,
     "reap": CONTROL,
+    "deliver": CONTROL_SLOW,
     "plan": CONTROL_SLOW,
     "refresh": CONTROL_SLOW,
     "retire": CONTROL_SLOW,
@@ -152,28 +157,35 @@ class Tickets:
             logger.debug("nudge %s not sent: %s", tick, error)
 
     def realtime(
-        self, region: str, payload: Mapping[str, Any], timeout_s: float, call_id: str | None = None
+        self,
+        region: str,
+        payload: Mapping[str, Any],
+        timeout_s: float,
+        call_id: str | None = None,
+        on_piece: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
         """Send one realtime call to a region's worker and wait for its answer; ``call_id`` is to ``drop`` it by.
 
-        ``payload`` and the answer are those of ``services/realtime.py``. Raises BrokerUnavailable, and Unavailable
-        (code ``realtime_timeout``) when no answer came within ``timeout_s``; the call is dropped then.
+        ``payload`` and the answer are those of ``services/realtime.py``; ``on_piece`` is told text that comes before.
+        Raises BrokerUnavailable, and Unavailable (code ``realtime_timeout``) when nothing came for ``timeout_s``; the
+        call is dropped then.
         """
         task_id = call_id or uuid.uuid4().hex
-        answer = self._replies.expect(task_id)
+        pieces = None if on_piece is None else _Pieces(on_piece)
+        answer = self._replies.expect(task_id, pieces)
         self._regions[task_id] = region
         try:
             with _broker_errors():
                 self._app.send_task(
                     REALTIME,
-                    args=(dict(payload),),
+                    args=(dict(payload),) if pieces is None else ({**payload, "is_streamed": True},),
                     task_id=task_id,
                     queue=self._prefix + realtime_queue(region),
                     expires=timeout_s,
                     reply_to=self._replies.queue,
                     ignore_result=False,
                 )
-            message = answer.result(timeout_s)
+            message = answer.result(timeout_s) if pieces is None else _patiently(answer, pieces, timeout_s)
         except FutureTimeout:
             self.drop(task_id)
             raise Unavailable(
@@ -223,6 +235,49 @@ class Tickets:
         self._app.close()
 
 
+@dataclass(slots=True)
+class _Pieces:
+    """Hands pieces of a streamed answer on and knows when the last one came."""
+
+    on_piece: Callable[[str], None]
+    last_at: float = field(default_factory=time.monotonic)
+
+    def take(self, text: str) -> None:
+        self.last_at = time.monotonic()
+        self.on_piece(text)
+
+
+def _patiently(answer: Future[dict[str, Any]], pieces: _Pieces, timeout_s: float) -> dict[str, Any]:
+    """Wait for an answer as long as there is a piece every ``timeout_s``. Raises TimeoutError."""
+    while True:
+        try:
+            return answer.result(max(0.0, pieces.last_at + timeout_s - time.monotonic()))
+        except FutureTimeout:
+            if time.monotonic() - pieces.last_at >= timeout_s:
+                raise
+
+
+def piece_sender(app: Celery, reply_to: str, call_id: str) -> Callable[[str], None]:
+    """Return what a worker tells the text of a streamed answer with.
+
+    After a piece that cannot be sent no further one is: the answer has the whole text.
+    """
+    named = {"exchange": "", "routing_key": reply_to, "correlation_id": call_id}
+    lost = threading.Event()
+
+    def send(text: str) -> None:
+        if lost.is_set():
+            return
+        try:
+            with _broker_errors(), app.producer_pool.acquire(block=True, timeout=1) as producer:
+                producer.publish({"status": PIECE, "result": text}, serializer="json", delivery_mode=1, **named)
+        except BrokerUnavailable as error:
+            lost.set()
+            logger.debug("a piece of call %s not sent: %s", call_id, error)
+
+    return send
+
+
 class _Replies:
     """One reply queue for the whole process, read by one thread that hands each answer to whoever waits for it.
 
@@ -234,16 +289,19 @@ class _Replies:
         self._url = broker_url
         self._options = dict(transport_options)
         self._waiting: dict[str, Future[dict[str, Any]]] = {}
+        self._pieces: dict[str, _Pieces] = {}
         self._lock = threading.Lock()
         self._thread: threading.Thread | None = None
         self._is_ready = threading.Event()
         self._is_closed = threading.Event()
 
-    def expect(self, task_id: str) -> Future[dict[str, Any]]:
+    def expect(self, task_id: str, pieces: _Pieces | None = None) -> Future[dict[str, Any]]:
         """Register a call before it is sent; waits shortly for the reply queue to be there."""
         future: Future[dict[str, Any]] = Future()
         with self._lock:
             self._waiting[task_id] = future
+            if pieces is not None:
+                self._pieces[task_id] = pieces
             if self._thread is None:
                 self._thread = threading.Thread(target=self._loop, name="replies", daemon=True)
                 self._thread.start()
@@ -256,6 +314,7 @@ class _Replies:
         """Stop waiting for an answer."""
         with self._lock:
             self._waiting.pop(task_id, None)
+            self._pieces.pop(task_id, None)
 
     def give_up(self, task_id: str) -> None:
         """End the wait for an answer."""
@@ -296,6 +355,11 @@ class _Replies:
 
     def _received(self, body: dict[str, Any], message: Any) -> None:
         task_id = message.properties.get("correlation_id")
+        if body.get("status") == PIECE:
+            pieces = self._pieces.get(task_id)
+            if pieces is not None:
+                pieces.take(body["result"])
+            return
         with self._lock:
             future = self._waiting.pop(task_id, None)
         if future is not None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from carbonq import config
 from carbonq import models as catalogue
@@ -25,6 +25,9 @@ from carbonq.store import clocks, schema
 from carbonq.store import installation as installations
 from carbonq.store.database import Database
 from carbonq.tickets import Tickets
+
+if TYPE_CHECKING:
+    from carbonq.webhooks.sender import Sender
 
 logger = logging.getLogger(__name__)
 
@@ -233,6 +236,13 @@ def redis_url(settings: Settings) -> str | None:
     """Return the broker's address where it is a Redis; None for any other, or none."""
     url = "" if settings.broker_url is None else settings.broker_url.get_secret_value()
     return url if url.startswith(("redis://", "rediss://")) and ";" not in url else None
+
+
+def make_sender(settings: Settings) -> Sender:
+    """Return what sends webhooks; nothing is connected yet."""
+    from carbonq.webhooks.sender import Sender
+
+    return Sender(may_be_private=settings.webhooks_may_be_private)
 
 
 def make_models(settings: Settings) -> dict[str, Model]:

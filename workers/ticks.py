@@ -13,6 +13,7 @@ from carbonq import sourcing, telemetry, wiring
 from carbonq.errors import CarbonqError
 from carbonq.services import (
     chunk,
+    deliver,
     dispatch,
     expire,
     finish,
@@ -139,6 +140,7 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
         settle.settle(db, clock.now(), settle_after_s=settings.settle_after_s, give_up_after_s=patience_s)
         restate.restate_corrected(db, clock.now(), settle_after_s=settings.settle_after_s)
 
+    deliverer = deliver.Deliverer(db, wiring.make_sender(settings), clock)
     keep = retire.Keep(
         results_days=settings.keep_results_days,
         events_days=settings.keep_events_days,
@@ -148,6 +150,7 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
         observations_days=settings.keep_observations_days,
     )
     return {
+        "deliver": deliverer.run,
         "dispatch": lambda: dispatch.dispatch(
             db,
             tickets,

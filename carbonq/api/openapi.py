@@ -88,6 +88,8 @@ _SAID: dict[str, str] = {
     "limit": "how many at most",
     "batch_id": "the batch's id",
     "job_id": "the job's id",
+    "message_id": "the message's id, which is the header `webhook-id`",
+    "webhook_id": "the endpoint's id",
 }
 
 

@@ -8,6 +8,7 @@ import secrets
 from collections.abc import Sequence
 from datetime import timedelta
 from ipaddress import ip_address
+from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
@@ -15,7 +16,8 @@ import orjson
 from carbonq import events, ids
 from carbonq.clock import Clock
 from carbonq.errors import Conflict, InvalidRequest, NotFound
-from carbonq.store import webhooks
+from carbonq.store import admin_log, webhooks
+from carbonq.store.admin_log import Action
 from carbonq.store.database import Database
 from carbonq.store.dialect import serialise
 from carbonq.store.webhooks import Delivery, Endpoint, NewDelivery
@@ -48,6 +50,7 @@ def create(
     event_types: Sequence[str] | None,
     secret: str | None,
     may_be_private: bool,
+    actor: str,
 ) -> Endpoint:
     """Make an endpoint that gets what happens from now on; without a ``secret`` one is made.
 
@@ -64,7 +67,9 @@ def create(
                 f"this tenant has {MAX_ENDPOINTS} webhooks, as many as it may; delete one of them",
                 code="too_many_webhooks",
             )
-        return webhooks.create(tx, ids.new("wh"), tenant, name=label, url=checked, event_types=types, secret=given)
+        made = webhooks.create(tx, ids.new("wh"), tenant, name=label, url=checked, event_types=types, secret=given)
+        admin_log.append(tx, Action(actor, "webhook.created", made.webhook_id, tenant, after=_logged(made)))
+        return made
 
 
 def change(
@@ -77,10 +82,11 @@ def change(
     event_types: Sequence[str] | None = None,
     is_enabled: bool | None = None,
     may_be_private: bool,
+    actor: str,
 ) -> Endpoint:
     """Change what is given of an endpoint and return it. Raises NotFound, InvalidRequest, StoreUnavailable."""
     with db.write() as tx:
-        webhooks.get(tx, webhook_id, tenant)
+        before = webhooks.get(tx, webhook_id, tenant)
         webhooks.change(
             tx,
             webhook_id,
@@ -89,10 +95,13 @@ def change(
             event_types=None if event_types is None else check_types(event_types),
             is_enabled=is_enabled,
         )
-        return webhooks.get(tx, webhook_id, tenant)
+        after = webhooks.get(tx, webhook_id, tenant)
+        was, said = _logged(before), _logged(after)
+        admin_log.append(tx, Action(actor, "webhook.changed", webhook_id, tenant, before=was, after=said))
+        return after
 
 
-def rotate(db: Database, tenant: str, webhook_id: str, *, secret: str | None, keep_old: bool) -> Endpoint:
+def rotate(db: Database, tenant: str, webhook_id: str, *, secret: str | None, keep_old: bool, actor: str) -> Endpoint:
     """Give an endpoint another secret; the old one signs beside it for a day if ``keep_old``.
 
     Raises NotFound, InvalidRequest, StoreUnavailable.
@@ -101,17 +110,20 @@ def rotate(db: Database, tenant: str, webhook_id: str, *, secret: str | None, ke
     with db.write() as tx:
         endpoint = webhooks.get(tx, webhook_id, tenant)
         webhooks.set_secret(tx, endpoint, given, keep=SECRET_KEPT if keep_old else timedelta(0), most=MAX_OLD_SECRETS)
+        said = {"old_secret": "signs for a day" if keep_old else "is void"}
+        admin_log.append(tx, Action(actor, "webhook.rotated", webhook_id, tenant, after=said))
         return webhooks.get(tx, webhook_id, tenant)
 
 
-def delete(db: Database, tenant: str, webhook_id: str) -> None:
+def delete(db: Database, tenant: str, webhook_id: str, *, actor: str) -> None:
     """Delete an endpoint with its deliveries. Raises NotFound, StoreUnavailable."""
     with db.write() as tx:
-        webhooks.get(tx, webhook_id, tenant)
+        before = webhooks.get(tx, webhook_id, tenant)
+        admin_log.append(tx, Action(actor, "webhook.deleted", webhook_id, tenant, before=_logged(before)))
         webhooks.remove(tx, webhook_id)
 
 
-def test(db: Database, clock: Clock, tenant: str, webhook_id: str, *, event_type: str = events.TEST) -> Delivery:
+def send_test(db: Database, clock: Clock, tenant: str, webhook_id: str, *, event_type: str = events.TEST) -> Delivery:
     """Store a message of no meaning for an endpoint, sent like any other; return its delivery.
 
     Raises NotFound, Conflict where the endpoint is disabled, InvalidRequest for a type there is not.
@@ -133,6 +145,13 @@ def test(db: Database, clock: Clock, tenant: str, webhook_id: str, *, event_type
         if found is None:
             raise NotFound(f"webhook {webhook_id} was deleted meanwhile")
         return found
+
+
+def _logged(endpoint: Endpoint) -> dict[str, Any]:
+    """Return what the log says of an endpoint: no secret, and no query, which may hold one."""
+    url = urlsplit(endpoint.url)._replace(query="").geturl()
+    types = list(endpoint.event_types)
+    return {"name": endpoint.name, "url": url, "event_types": types, "state": endpoint.state}
 
 
 def check_url(url: str, *, may_be_private: bool) -> str:
