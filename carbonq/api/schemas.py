@@ -62,19 +62,23 @@ def find_model(models: Mapping[str, Model], name: Any, endpoint: Endpoint) -> Mo
 
 
 def job_query(items: Iterable[tuple[str, str]]) -> dict[str, Any]:
-    """Turn the query of a streamed submit into job fields; ``region`` may be repeated. Raises InvalidRequest."""
+    """Turn the query of a streamed submit into job fields; ``region`` may be repeated, ``metadata.KEY`` is one entry.
+
+    Raises InvalidRequest.
+    """
     values: dict[str, Any] = {}
+    metadata: dict[str, str] = {}
     regions: list[str] = []
     for name, value in items:
+        target, key = (metadata, name[9:]) if name.startswith("metadata.") else (values, name)
         if name == "region":
             regions.append(value)
-        elif name in values:
+        elif key in target:
             raise InvalidRequest(f"{name} is given twice", param=name)
         else:
-            values[name] = value
-    if regions:
-        values["regions"] = regions
-    return values
+            target[key] = value
+    given = {"regions": regions, "metadata": metadata}
+    return values | {name: value for name, value in given.items() if value}
 
 
 def new_job(

@@ -44,6 +44,8 @@ class Terms(TypedDict, total=False):
     """For budgets and reports."""
     late_policy: str | None
     """``finish_late`` (the default) or ``expire``: what becomes of items that are not done by the deadline."""
+    metadata: Mapping[str, str] | None
+    """Up to 16 texts of your own, shown with the job."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,9 +107,10 @@ def _terms(terms: Terms) -> tuple[given.Endpoint, list[tuple[str, str]]]:
         raise InvalidRequest(
             f"{unknown[0]!r} is no term of a job; known: {', '.join(sorted(Terms.__annotations__))}", param=unknown[0]
         )
-    rest = {name: value for name, value in terms.items() if name not in {"endpoint", "kind", "regions"}}
-    regions = [("region", region) for region in terms.get("regions") or ()]
-    return given.endpoint_of(terms.get("endpoint"), terms.get("kind")), [*regions, *_params(**rest)]
+    rest = {name: value for name, value in terms.items() if name not in {"endpoint", "kind", "regions", "metadata"}}
+    more = [("region", region) for region in terms.get("regions") or ()]
+    more += [(f"metadata.{name}", value) for name, value in (terms.get("metadata") or {}).items()]
+    return given.endpoint_of(terms.get("endpoint"), terms.get("kind")), [*more, *_params(**rest)]
 
 
 def submit(
@@ -163,7 +166,7 @@ def quote_count(
     body: Json = {"endpoint": endpoint.value, "model": model, "items": items, "tokens": tokens}
     if deadline is not None:
         body["deadline"] = given.deadline_text(deadline)
-    body |= {name: value for name, value in more if name != "region"}
+    body |= {name: value for name, value in more if name != "region" and not name.startswith("metadata.")}
     if regions := [value for name, value in more if name == "region"]:
         body["regions"] = regions
     return Call(method="POST", path="/v1/quotes", read=Quote.of, json=body, timeout_s=_UPLOAD_TIMEOUT_S)

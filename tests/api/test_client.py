@@ -65,8 +65,16 @@ def jobs_stored(harness: Harness) -> int:
 
 def test_a_job_from_submit_to_results(ask: Callable[..., Any], harness: Harness, tmp_path: Path) -> None:
     texts = ["one", {"id": "b", "text": "two"}, "three"]
-    terms = {"kind": "embeddings", "model": EMBEDDER, "deadline": "6h", "max_carbon_g": "0.5", "product_line": "p"}
+    terms: dict[str, Any] = {
+        "kind": "embeddings",
+        "model": EMBEDDER,
+        "deadline": "6h",
+        "max_carbon_g": "0.5",
+        "product_line": "p",
+    }
+    terms["metadata"] = {"team": "search", "metadata.x": "&="}
     job = ask("submit", texts, regions=["fr"], idempotency_key="k", **terms)
+    assert job.metadata == terms["metadata"]
     assert (job.state, job.progress.total, job.regions, str(job.max_carbon_g)) == ("waiting", 3, ("fr",), "0.5")
     assert ask("submit", texts, regions=["fr"], idempotency_key="k", **terms).id == job.id
     assert jobs_stored(harness) == 1
