@@ -228,17 +228,17 @@ def _store(
     if not batches.start(tx, batch.batch_id, model=str(reading.model), items_total=reading.lines, at=now):
         return False  # cancelled meanwhile, or another process was faster
     limits = quota.limits_of(tx, batch.tenant, limits)
-    for job, _ in made:
-        quota.reserve(
-            tx,
-            job.tenant,
-            items=job.items_total,
-            input_bytes=job.input_bytes,
-            tokens=job.est_tokens,
-            now=now,
-            limits=limits,
-            factor=factor,
-        )
+    quota.reserve(  # all at once: what is not stored yet is in no count
+        tx,
+        batch.tenant,
+        jobs=len(made),
+        items=sum(job.items_total for job, _ in made),
+        input_bytes=sum(job.input_bytes for job, _ in made),
+        tokens=sum(job.est_tokens for job, _ in made),
+        now=now,
+        limits=limits,
+        factor=factor,
+    )
     machine_at = machine_now(tx)
     for job, new_items in made:
         jobs.insert_job(tx, job, source="batches", machine_created_at=machine_at)

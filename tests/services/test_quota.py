@@ -106,6 +106,15 @@ def test_a_refusal_writes_nothing_and_no_limit_asks_nothing(sqlite_database: Dat
         assert quotas.tokens_of(tx, "acme", "2026-03-02") == 100
 
 
+def test_jobs_that_are_stored_together_are_counted_together(sqlite_database: Database) -> None:
+    limits = Quota(open_jobs=2, items_waiting=20)
+    with sqlite_database.write() as tx, pytest.raises(QuotaExceeded, match="3 open jobs .* may have 2 in all"):
+        reserve(tx, limits, jobs=3, items=3)
+    with sqlite_database.write() as tx:
+        reserve(tx, limits, jobs=2, items=20)
+        assert quotas.counted(tx, "acme") == Usage(2, 20, 1000)
+
+
 def test_a_day_ends_and_its_tokens_with_it(sqlite_database: Database) -> None:
     limits = Quota(tokens_per_day=100)
     with sqlite_database.write() as tx:
