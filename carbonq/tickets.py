@@ -122,6 +122,9 @@ def make_celery(broker_url: str, *, queue_prefix: str = "", has_replies: bool = 
         timezone="UTC",
         worker_cancel_long_running_tasks_on_connection_loss=True,  # concerns late acks only, of which there are none
         worker_disable_prefetch=False,  # with the thread pool it would block the slot reserved for realtime
+        # It would be raised again from the pool's threads, on a connection that the main thread reads: such a thread
+        # waits for ever. Tickets are acknowledged as they are taken, so there is nothing to fetch too much of.
+        worker_enable_prefetch_count_reduction=False,
         worker_hijack_root_logger=False,
         worker_prefetch_multiplier=1,
         worker_send_task_events=True,

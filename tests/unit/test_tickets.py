@@ -9,7 +9,7 @@ import pytest
 from amqp.exceptions import ConnectionForced, NotFound
 
 from carbonq.errors import BrokerUnavailable
-from carbonq.tickets import Tickets, wait_for_broker
+from carbonq.tickets import Tickets, make_celery, wait_for_broker
 
 URL = "amqp://guest:guest@127.0.0.1:1//"
 
@@ -60,3 +60,11 @@ def test_a_start_without_a_broker_says_what_it_waits_for_and_then_the_way_out(
     (said,) = [record.getMessage() for record in caplog.records if "waiting" in record.getMessage()]
     assert said.endswith("refused; waiting for it up to 0.2 s")
     assert "geheim" not in said + error.value.message
+
+
+def test_after_a_lost_connection_no_thread_of_the_pool_talks_on_the_one_that_the_main_thread_reads() -> None:
+    # Celery raises a reduced prefetch count again from the thread that answers the first call, and waits there for
+    # RabbitMQ's answer, which the main thread may read instead: that call, and its thread, would hang for ever.
+    conf = make_celery("amqp://guest@localhost//").conf
+    assert not conf.worker_enable_prefetch_count_reduction
+    assert not conf.task_acks_late, "nothing is fetched that is not taken at once"
