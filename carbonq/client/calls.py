@@ -21,8 +21,8 @@ T = TypeVar("T")
 #: Seconds for the answer to an upload: a long input is checked after its last byte.
 _UPLOAD_TIMEOUT_S = 600.0
 
-#: How long a stream of events may be silent, in seconds; the API says more often that it lives.
-_EVENT_SILENCE_S = 40.0
+#: How long a stream of events may be silent, in seconds; the API says every 15 that it lives.
+EVENT_SILENCE_S = 20.0
 
 _LINES = {"Content-Type": "application/x-ndjson"}
 
@@ -193,7 +193,7 @@ def events(job_id: str | None, *, after: int | None = None, is_parsed: bool = Tr
         path="/v1/events" if job_id is None else f"{job_path(job_id)}/events",
         read=_streamed,
         headers=headers,
-        timeout_s=_EVENT_SILENCE_S,
+        timeout_s=EVENT_SILENCE_S,
         is_events=is_parsed,
     )
 

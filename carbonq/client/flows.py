@@ -189,8 +189,8 @@ def wait(
         left_s = None if timeout_s is None else timeout_s - (now - began)
         if left_s is not None and left_s <= 0:
             raise Unavailable(f"job {job_id} did not end within {timeout_s:g} s; it goes on without this client")
-        if watch.is_offered and job is not None:
-            yield from _next_event(watch, job_id, left_s)
+        if watch.is_offered and job is not None and (left_s is None or left_s > calls.EVENT_SILENCE_S):
+            yield from _next_event(watch, job_id)
         else:
             pause_s = max(_FIRST_POLL_S if poll_s is None else poll_s, min(_MAX_POLL_S, _LATER * (now - began)))
             yield Sleep(pause_s if left_s is None else min(pause_s, left_s))
@@ -205,7 +205,7 @@ class _Watch:
     breaks: int = 0
 
 
-def _next_event(watch: _Watch, job_id: str, left_s: float | None) -> Flow[None]:
+def _next_event(watch: _Watch, job_id: str) -> Flow[None]:
     """Return when a job is worth another look; without a stream ``watch`` says so, and looking goes on by time."""
     began = time.monotonic()
     try:
@@ -218,7 +218,7 @@ def _next_event(watch: _Watch, job_id: str, left_s: float | None) -> Flow[None]:
             if b"data:" in block:
                 yield Sleep(max(0.0, _EVENT_PAUSE_S - waited_s))
                 return
-            if waited_s > _DOUBT_S or (left_s is not None and waited_s > left_s):
+            if waited_s > _DOUBT_S:
                 return
     except httpx.HTTPError:
         pass

@@ -515,6 +515,22 @@ def test_wait_gives_up_and_says_so(make: Make, poll_s: float | None) -> None:
         make(answering(JOB)[0]).wait("job_1", poll_s=poll_s, timeout_s=0)
 
 
+def test_a_short_wait_is_not_left_to_events(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They would have to be waited for longer than it may take."""
+    now = [0.0]
+    monkeypatch.setattr("carbonq.client.flows.time.monotonic", lambda: now[0])
+    paths: list[str] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        now[0] += 1
+        paths.append(request.url.path)
+        return httpx.Response(200, json=JOB)
+
+    with pytest.raises(errors.Unavailable, match="did not end"):
+        make(handler).wait("job_1", timeout_s=10)
+    assert not any(path.endswith("/events") for path in paths)
+
+
 def _with_events(events: httpx.Response | Exception, *jobs: dict[str, Any]) -> tuple[Handler, list[str]]:
     look, _ = answering(*jobs)
     paths: list[str] = []
