@@ -44,26 +44,28 @@ _MAX_BODY_BYTES = 64 * 1024
 
 _WAY_OUT = "an endpoint needs no more than its url, name, event_types and secret"
 
-_READ = [needs(Scope.READ)]
-_ADMIN = [needs(Scope.ADMIN)]
+#: Who may look, and who may change.
+READ = [needs(Scope.READ)]
+ADMIN = [needs(Scope.ADMIN)]
 
 Json = dict[str, Any]
 
-_NEW = {JSON: Content(NewWebhook, {"url": "https://example.com/carbonq", "event_types": ["job.completed"]})}
-_CHANGE = {JSON: Content(WebhookChange, {"state": "enabled"})}
-_SECRET = {JSON: Content(SecretChange, {"keep_old_secret_active_for_24_hours": True})}
+#: What is sent, with examples.
+NEW = {JSON: Content(NewWebhook, {"url": "https://example.com/carbonq", "event_types": ["job.completed"]})}
+CHANGE = {JSON: Content(WebhookChange, {"state": "enabled"})}
+SECRET = {JSON: Content(SecretChange, {"keep_old_secret_active_for_24_hours": True})}
 _TEST = {JSON: Content(WebhookTest, {"event_type": "batch.completed"})}
 
 
 @router.post(
     "/v1/webhooks",
-    dependencies=_ADMIN,
+    dependencies=ADMIN,
     **operation(
         "create_webhook",
         "events",
         answers={200: gives(WebhookEndpointWithSecret)},
         errors=("too_many_webhooks",),
-        body=_NEW,
+        body=NEW,
     ),
 )
 async def create_webhook(request: Request, api: ApiDep, caller: CallerDep) -> Json:
@@ -90,7 +92,7 @@ async def create_webhook(request: Request, api: ApiDep, caller: CallerDep) -> Js
 
 @router.get(
     "/v1/webhooks",
-    dependencies=_READ,
+    dependencies=READ,
     **operation("list_webhooks", "events", answers={200: gives(WebhookEndpointPage)}),
 )
 def list_webhooks(
@@ -104,7 +106,7 @@ def list_webhooks(
 
 @router.get(
     "/v1/webhooks/{webhook_id}",
-    dependencies=_READ,
+    dependencies=READ,
     **operation("get_webhook", "events", answers={200: gives(WebhookEndpoint)}, errors=("not_found",)),
 )
 def get_webhook(webhook_id: str, api: ApiDep, caller: CallerDep) -> Json:
@@ -115,8 +117,8 @@ def get_webhook(webhook_id: str, api: ApiDep, caller: CallerDep) -> Json:
 
 @router.post(
     "/v1/webhooks/{webhook_id}",
-    dependencies=_ADMIN,
-    **operation("update_webhook", "events", answers={200: gives(WebhookEndpoint)}, errors=("not_found",), body=_CHANGE),
+    dependencies=ADMIN,
+    **operation("update_webhook", "events", answers={200: gives(WebhookEndpoint)}, errors=("not_found",), body=CHANGE),
 )
 async def update_webhook(request: Request, webhook_id: str, api: ApiDep, caller: CallerDep) -> Json:
     """Change an endpoint. One that is enabled again gets what was pending, and what happens from now on."""
@@ -143,7 +145,7 @@ async def update_webhook(request: Request, webhook_id: str, api: ApiDep, caller:
 
 @router.delete(
     "/v1/webhooks/{webhook_id}",
-    dependencies=_ADMIN,
+    dependencies=ADMIN,
     **operation("delete_webhook", "events", answers={200: gives(DeletedWebhookEndpoint)}, errors=("not_found",)),
 )
 def delete_webhook(webhook_id: str, api: ApiDep, caller: CallerDep) -> Json:
@@ -154,22 +156,23 @@ def delete_webhook(webhook_id: str, api: ApiDep, caller: CallerDep) -> Json:
 
 @router.post(
     "/v1/webhooks/{webhook_id}/rotate_secret",
-    dependencies=_ADMIN,
+    dependencies=ADMIN,
     **operation(
         "rotate_webhook_secret",
         "events",
         answers={200: gives(WebhookEndpointWithSecret)},
         errors=("not_found",),
-        body=_SECRET,
+        body=SECRET,
         is_body_required=False,
     ),
 )
 async def rotate_secret(request: Request, webhook_id: str, api: ApiDep, caller: CallerDep) -> Json:
     """Give an endpoint another secret, shown this once; for a day the old one signs beside it."""
-    return await _rotate(request, webhook_id, api, caller, keeps_old=True)
+    return await rotate(request, webhook_id, api, caller, keeps_old=True)
 
 
-async def _rotate(request: Request, webhook_id: str, api: Api, caller: Caller, *, keeps_old: bool) -> Json:
+async def rotate(request: Request, webhook_id: str, api: Api, caller: Caller, *, keeps_old: bool) -> Json:
+    """Rotate as the body says; ``keeps_old`` where it says nothing."""
     values = await _optional_object(request)
     _only(values, "secret", "keep_old_secret_active_for_24_hours")
     keep_old = values.get("keep_old_secret_active_for_24_hours", keeps_old)
@@ -191,7 +194,7 @@ async def _rotate(request: Request, webhook_id: str, api: Api, caller: Caller, *
 
 @router.post(
     "/v1/webhooks/{webhook_id}/test",
-    dependencies=_ADMIN,
+    dependencies=ADMIN,
     **operation(
         "send_webhook_test",
         "events",
@@ -216,7 +219,7 @@ async def send_test(request: Request, webhook_id: str, api: ApiDep, caller: Call
 
 @router.get(
     "/v1/webhooks/{webhook_id}/deliveries",
-    dependencies=_READ,
+    dependencies=READ,
     **operation("list_webhook_deliveries", "events", answers={200: gives(WebhookDeliveryPage)}, errors=("not_found",)),
 )
 def list_deliveries(
@@ -246,7 +249,7 @@ def list_deliveries(
 
 @router.get(
     "/v1/webhooks/{webhook_id}/deliveries/{message_id}",
-    dependencies=_READ,
+    dependencies=READ,
     **operation("get_webhook_delivery", "events", answers={200: gives(WebhookDelivery)}, errors=("not_found",)),
 )
 def get_delivery(webhook_id: str, message_id: str, api: ApiDep, caller: CallerDep) -> Json:
@@ -257,23 +260,6 @@ def get_delivery(webhook_id: str, message_id: str, api: ApiDep, caller: CallerDe
     if found is None:
         raise NotFound(f"webhook {webhook_id} has no delivery {message_id[:100]!r}")
     return _delivery_view(found)
-
-
-@router.post(
-    "/v1/webhook_endpoints/{webhook_id}/rotate_secret",
-    dependencies=_ADMIN,
-    **operation(
-        "rotate_webhook_endpoint_secret",
-        "openai",
-        answers={200: gives(WebhookEndpointWithSecret)},
-        errors=("not_found",),
-        body=_SECRET,
-        is_body_required=False,
-    ),
-)
-async def rotate_endpoint_secret(request: Request, webhook_id: str, api: ApiDep, caller: CallerDep) -> Json:
-    """Give an endpoint another secret; the old one is void at once unless you ask for the day (OpenAI's way)."""
-    return await _rotate(request, webhook_id, api, caller, keeps_old=False)
 
 
 def _view(endpoint: Endpoint) -> Json:
