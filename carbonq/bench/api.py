@@ -51,20 +51,20 @@ def bench(
 ) -> dict[str, Any]:
     """Measure each part and return JSON values; loads last ``seconds``, and each is made ``rounds`` times."""
     file = folder / "results.jsonl"
-    _write_results(file, items if "results" in parts else 1)
+    write_results(file, items if "results" in parts else 1)
     found: dict[str, Any] = {"bench": "api", "backend": backend.name, "items": items}
     with (
         backend.settings(folder) as settings,
         ApiSite(settings, file, with_control="batch" in parts or "poll" in parts) as site,
     ):
         if "jobs" in parts:
-            found["jobs"] = _jobs(site, seconds, rounds, connections, report)
+            found["jobs"] = measure_jobs(site, seconds, rounds, connections, report)
         if "batch" in parts:
             found["batch"] = _batch(site, folder / "documents.jsonl", items, report)
         if "poll" in parts:
-            found["poll"] = _poll(site, seconds, pollers, report)
+            found["poll"] = measure_polls(site, seconds, pollers, report)
         if "results" in parts:
-            found["results"] = _results(site, file, rounds, report)
+            found["results"] = measure_results(site, file, rounds, report)
     return found
 
 
@@ -73,9 +73,10 @@ def _line() -> str:
     return orjson.dumps({"custom_id": "one", "method": "POST", "url": "/v1/embeddings", "body": body}).decode()
 
 
-def _jobs(
+def measure_jobs(
     site: ApiSite, seconds: float, rounds: int, connections: int, report: Callable[[str], None]
 ) -> dict[str, Any]:
+    """Measure single-item jobs a second beside rows a second."""
     path = f"/v1/jobs?kind=embeddings&model={MODEL}&deadline=20d"
     job = request_text("POST", path, key=site.key, body=_line() + "\n", media_type="application/x-ndjson")
     row = request_text("POST", "/rows", key=site.key, body=_line())
@@ -156,7 +157,8 @@ def create_batch(site: ApiSite, source: Path) -> dict[str, Any]:
     return made
 
 
-def _poll(site: ApiSite, seconds: float, pollers: int, report: Callable[[str], None]) -> dict[str, Any]:
+def measure_polls(site: ApiSite, seconds: float, pollers: int, report: Callable[[str], None]) -> dict[str, Any]:
+    """Measure answers to clients that look at one batch, each every second and then as fast as they can."""
     source = site.runtime.settings.data_dir / "polled.jsonl"
     with source.open("wb") as stream:
         stream.writelines(lines(100, words=20))
@@ -175,14 +177,16 @@ def _poll(site: ApiSite, seconds: float, pollers: int, report: Callable[[str], N
     return found
 
 
-def _write_results(path: Path, items: int) -> None:
+def write_results(path: Path, items: int) -> None:
+    """Write so many result lines."""
     filling = ",".join(["-0.123456"] * (_RESULT_BYTES // 10))
     with path.open("wb") as stream:
         for number in range(items):
             stream.write(b'{"id":"batch_req_%d","custom_id":"d%d","data":[%s]}\n' % (number, number, filling.encode()))
 
 
-def _results(site: ApiSite, file: Path, rounds: int, report: Callable[[str], None]) -> dict[str, Any]:
+def measure_results(site: ApiSite, file: Path, rounds: int, report: Callable[[str], None]) -> dict[str, Any]:
+    """Measure a download beside the same bytes as a plain file."""
     job_id = _finished_job(site, file)
     pairs: list[dict[str, Any]] = []
     for _ in range(rounds):

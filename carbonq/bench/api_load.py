@@ -129,7 +129,8 @@ class _Client(asyncio.Protocol):
         self._run.closed()
 
 
-async def _drive(load: Load) -> dict[str, Any]:
+async def drive(load: Load) -> dict[str, Any]:
+    """Put the load on and return its figures."""
     run = _Run(load)
     loop = asyncio.get_running_loop()
     clients: list[_Client] = []
@@ -187,4 +188,4 @@ def request_text(method: str, path: str, *, key: str, body: str = "", media_type
 
 
 if __name__ == "__main__":
-    json.dump(asyncio.run(_drive(Load(**json.load(sys.stdin)))), sys.stdout)
+    json.dump(asyncio.run(drive(Load(**json.load(sys.stdin)))), sys.stdout)
