@@ -626,9 +626,14 @@ def test_a_file_that_changed_meanwhile_is_no_rest(make: Make) -> None:
 @pytest.mark.parametrize("have", [0, 1, 777, len(LINES)])
 def test_a_download_goes_on_from_the_part_that_is_there(make: Make, tmp_path: Any, have: int) -> None:
     (tmp_path / "out.jsonl.job_1.results.part").write_bytes(LINES[:have])
-    assert (
-        make(lambda request: _ranged(request, cuts=[])).download("job_1", tmp_path / "out.jsonl").read_bytes() == LINES
-    )
+    asked: list[str | None] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        asked.append(request.headers.get("range"))
+        return _ranged(request, cuts=[])
+
+    assert make(handler).download("job_1", tmp_path / "out.jsonl").read_bytes() == LINES
+    assert asked == [f"bytes={have}-" if have else None]
     assert [one.name for one in tmp_path.iterdir()] == ["out.jsonl"]
 
 
