@@ -2,35 +2,29 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
-from dataclasses import replace
 from datetime import timedelta
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import select
 
 from carbonq.blobs.folder import FolderStaged, FolderStore
 from carbonq.errors import CarbonqError, StoreUnavailable, Unavailable
-from carbonq.model import HeldKind, Job, JobState, NewJob, Quota, RegionState
+from carbonq.model import HeldKind, Job, JobState, Quota, RegionState
 from carbonq.services import group_commit, hold
-from carbonq.services.checked import Checked, check
-from carbonq.services.group_commit import GroupCommit, GroupStore, Waiting
+from carbonq.services.group_commit import GroupCommit, Waiting
 from carbonq.services.retire import Keep, retire
-from carbonq.services.standing import Standing
 from carbonq.store import events, jobs, tables
 from carbonq.store.database import Database, Tx
+from tests.services.grouped import inputs_of, settle, store_of, waiting
 from tests.services.jobs import World, lines, request
 
 ROOT = Path(__file__).parents[2]
@@ -39,35 +33,6 @@ ROOT = Path(__file__).parents[2]
 @pytest.fixture
 def world(database: Database, tmp_path: Path) -> World:
     return World(database, tmp_path)
-
-
-def store_of(world: World, blobs: FolderStore | None = None, **options: Any) -> GroupStore:
-    return GroupStore(
-        world.db,
-        blobs or world.blobs,
-        world.clock,
-        Standing(world.db, world.clock, world.models),
-        home_region="north",
-        regions=lambda: world.regions,
-        treatments=world.treatments,
-        **options,
-    )
-
-
-def checked(world: World, source: bytes, asked: NewJob) -> Checked:
-    return check(
-        source,
-        asked,
-        models=world.models,
-        regions=world.regions,
-        clock=world.clock,
-        limits=world.limits,
-        throughputs=world.learned,
-    )
-
-
-def waiting(world: World, source: bytes, **changes: Any) -> Waiting:
-    return Waiting(checked(world, source, replace(request(), **changes)), source)
 
 
 def outcome(future: Future[tuple[Job, bool]]) -> tuple[str, bool | None]:
@@ -85,24 +50,6 @@ def alone(world: World, source: bytes, changes: dict[str, Any]) -> tuple[str, bo
         return error.code, None
     except Exception:
         return "unstorable", None
-
-
-def inputs_of(world: World) -> dict[str, list[bytes]]:
-    """Return the lines of each job as its items say where they are."""
-    found: dict[str, list[bytes]] = {}
-    with world.db.read() as tx:
-        columns = (
-            tables.jobs.c.job_id,
-            tables.jobs.c.input_blob,
-            tables.items.c.line_offset,
-            tables.items.c.line_bytes,
-        )
-        rows = tx.execute(select(*columns).join(tables.items).order_by(tables.jobs.c.job_id, tables.items.c.idx)).all()
-    for job_id, key, offset, size in rows:
-        with world.blobs.open(key) as stream:
-            stream.seek(offset)
-            found.setdefault(job_id, []).append(stream.read(size))
-    return found
 
 
 #: What a job of a group may be: its fields, and what becomes of it is for the way of single jobs to say.
@@ -144,19 +91,6 @@ def empty(world: World) -> None:
     hold.set_state(world.db, world.clock, HeldKind.TENANT, "drained", RegionState.DRAINING)
     with world.db.write() as tx:
         tx.execute(tables.events.delete())
-
-
-def settle(store: GroupStore, came: Sequence[Waiting]) -> None:
-    """Give the store what came, in the groups that the queue makes of it."""
-    queue = GroupCommit(store.settle)
-    futures = [queue.put(one.checked, one.data) for one in came]
-    queue.close()
-    for one, future in zip(came, futures, strict=True):
-        assert future.done()
-        if future.exception() is None:
-            one.future.set_result(future.result())
-        else:
-            one.future.set_exception(future.exception())
 
 
 class Late(FolderStore):
@@ -307,56 +241,8 @@ def test_a_shared_input_stays_until_all_its_jobs_are_retired(world: World) -> No
     assert world.files() == [neighbour.input_blob]
 
 
-#: Points of a group's way at which a process is killed, and how many of its jobs are there after it.
-POINTS = {
-    "before the blob is synced": ("carbonq.blobs.folder", "FolderStaged.prepare", False, 0),
-    "before the transaction": ("carbonq.blobs.folder", "FolderStaged.prepare", True, 0),
-    "jobs and items are written": ("carbonq.store.items", "insert_of_jobs", True, 0),
-    "the blob has its key, the commit is to come": ("carbonq.blobs.folder", "FolderStaged.publish", True, 0),
-    "committed, and nobody was told": ("carbonq.services.group_commit", "GroupStore._store", True, 4),
-}
-
-
-def die_at(point: str, store: GroupStore, group: Sequence[Waiting]) -> None:
-    """Be killed at a point while a group is stored."""
-    module, path, is_after, _ = POINTS[point]
-    owner: Any = import_module(module)
-    *parents, name = path.split(".")
-    for parent in parents:
-        owner = getattr(owner, parent)
-    function = getattr(owner, name)
-
-    def dying(*arguments: Any, **named: Any) -> None:
-        if is_after:
-            function(*arguments, **named)
-        os.kill(os.getpid(), signal.SIGKILL)
-
-    setattr(owner, name, dying)
-    store.settle(group)
-
-
-def check_kills(url: str, root: Path) -> None:
-    """Fork a child for each point, and look at what it leaves."""
-    world = World(Database(url), root)
-    before = 0
-    for point, (*_, stored) in POINTS.items():
-        group = [waiting(world, lines(2)) for _ in range(4)]
-        world.db.dispose()
-        pid = os.fork()
-        if not pid:
-            die_at(point, store_of(world), group)
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == -signal.SIGKILL, point
-        before += stored
-        assert world.stored() == (before, 2 * before), point
-        assert all(len(found) == 2 for found in inputs_of(world).values()), point
-        settle(store_of(world), group[:1])  # whoever sends again is served
-        before += 1
-        assert world.stored() == (before, 2 * before), point
-
-
 def test_a_kill_leaves_all_of_a_group_or_nothing(sqlite_database: Database, tmp_path: Path) -> None:
     # In a process of its own: forking one that has threads is asking for trouble.
-    code = f"from pathlib import Path; from {__name__} import check_kills; check_kills({{!r}}, Path({{!r}}))"
+    code = "from pathlib import Path; from tests.services.grouped import check_kills; check_kills({!r}, Path({!r}))"
     command = [sys.executable, "-c", code.format(sqlite_database.url, str(tmp_path))]
     subprocess.run(command, check=True, cwd=ROOT, timeout=60)
