@@ -177,7 +177,7 @@ class Deliverer:
 
     def _send(self, due: Due) -> Outcome:
         endpoint, delivery = due.endpoint, due.delivery
-        with telemetry.timed(telemetry.WEBHOOK_SECONDS):
+        with telemetry.WEBHOOK_SECONDS.time():
             return self._sender.send(
                 endpoint.url, delivery.message_id, delivery.body.encode(), endpoint.secrets(due.now), due.now
             )
