@@ -34,6 +34,8 @@ IDS = {
     "file_id": "file",
     "input_file_id": "file",
     "job_id": "job",
+    "message_id": "message",
+    "webhook_id": "webhook",
 }
 
 #: What a list is of, so that ``after`` is one of it; None: of things that are everybody's.
@@ -48,11 +50,15 @@ LISTS = {
     "/v1/jobs/{job_id}/why": "chunk",
     "/v1/ledger": "entry",
     "/v1/ledger.csv": "entry",
+    "/v1/webhook_endpoints": "webhook",
+    "/v1/webhooks": "webhook",
+    "/v1/webhooks/{webhook_id}/deliveries": "message",
 }
 
 #: Parameters and fields that name nobody's things.
 _NO_IDS = """
-    action as_of at carbon completion_window deadline encoding_format endpoint expires_after file format from head
+    action as_of at carbon completion_window deadline encoding_format endpoint event_type event_types expires_after file
+    format from head keep_old_secret_active_for_24_hours secret url
     header hours input items kind late_policy limit max_carbon_g max_tokens messages metadata model month name order
     output_expires_after product_line purpose region regions revision revisions signal since source state status to
     tokens workload zone If-Match If-None-Match If-Range Prefer Range X-Carbonq-Product-Line X-Carbonq-Regions
@@ -94,6 +100,11 @@ def made(harness: Harness, http: httpx.Client, tenant: str) -> World:
     open_batch = batching.create(http, batching.line(f"{word}-2", word))
     job_ids = [*batching.job_ids(harness, batch), final, waiting]
     admin.limit_tenant(harness.db, tenant, {"open_jobs": 1000}, actor=f"{word}@host")
+    hook = http.post("/v1/webhooks", json={"url": f"https://93.184.215.14/{word}", "event_types": ["job.completed"]})
+    assert hook.status_code == 200, hook.text
+    webhook = f"/v1/webhooks/{hook.json()['id']}"
+    assert http.post(f"{webhook}/test", json={"event_type": "job.completed"}).status_code == 202
+    messages = [one["id"] for one in http.get(f"{webhook}/deliveries").json()["data"]]
     with harness.db.read() as tx:
         log = [f"log_{one.log_id}" for one in admin_log.page(tx, tenant=tenant)]
     return World(
@@ -106,6 +117,8 @@ def made(harness: Harness, http: httpx.Client, tenant: str) -> World:
             "file": [done["input_file_id"], done["output_file_id"]],
             "job": job_ids,
             "log": log[:1],
+            "message": messages[:1],
+            "webhook": [hook.json()["id"]],
         },
     )
 
@@ -211,6 +224,8 @@ def test_ids_in_paths(worlds: Worlds) -> None:
         assert not worlds.http.get(f"/v1/jobs/{job_id}").json()["is_cancel_requested"]  # the rival's POST did nothing
     for file_id in worlds.acme.ids["file"]:
         assert worlds.http.get(f"/v1/files/{file_id}/content").status_code == 200
+    hook = worlds.http.get(f"/v1/webhooks/{worlds.acme.ids['webhook'][0]}").json()
+    assert (hook["state"], hook["url"].endswith(WORD.format("acme"))) == ("enabled", True)
     assert worlds.http.get(f"/v1/batches/{worlds.acme.ids['batch'][1]}").json()["status"] == "in_progress"
 
 

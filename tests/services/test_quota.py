@@ -108,7 +108,7 @@ def test_a_refusal_writes_nothing_and_no_limit_asks_nothing(sqlite_database: Dat
 
 def test_jobs_that_are_stored_together_are_counted_together(sqlite_database: Database) -> None:
     limits = Quota(open_jobs=2, items_waiting=20)
-    with sqlite_database.write() as tx, pytest.raises(QuotaExceeded, match="3 open jobs .* may have 2 in all"):
+    with sqlite_database.write() as tx, pytest.raises(QuotaExceeded, match=r"3 open jobs .* may have 2 in all"):
         reserve(tx, limits, jobs=3, items=3)
     with sqlite_database.write() as tx:
         reserve(tx, limits, jobs=2, items=20)
