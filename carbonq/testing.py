@@ -149,6 +149,9 @@ class FakeEngine:
 
     def _answer(self, request: EngineRequest) -> EngineResult:
         prompt, cached, completion = self._tokens(request)
+        if request.on_text is not None and self._endpoint is Endpoint.CHAT:
+            for word in f"answer to {request.custom_id}".split(" "):
+                request.on_text(word if word == "answer" else f" {word}")
         code = self._bad_items.get(request.custom_id)
         if code is not None:
             return EngineResult(
@@ -373,7 +376,8 @@ def _no_answer(region: str, payload: dict[str, Any]) -> dict[str, Any]:
 class MemoryTickets:
     """Tickets that go nowhere: ``sent`` holds (region, chunk_id), ``nudges`` the ticks, ``realtime_calls`` the calls.
 
-    ``answer`` replies to realtime requests; ``is_down`` makes every publish raise BrokerUnavailable.
+    ``answer`` replies to realtime requests (``pieces`` are what a streamed one tells before); ``is_down`` makes every
+    publish raise BrokerUnavailable.
     """
 
     answer: Callable[[str, dict[str, Any]], dict[str, Any]] = _no_answer
@@ -382,6 +386,7 @@ class MemoryTickets:
     nudges: list[str] = field(default_factory=list[str])
     realtime_calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
     dropped: list[str] = field(default_factory=list[str])
+    pieces: Sequence[str] = ()
 
     def flexible(self, pairs: Sequence[tuple[str, str]]) -> None:
         """Record tickets of (region, chunk_id)."""
@@ -394,11 +399,18 @@ class MemoryTickets:
         self.nudges.append(tick)
 
     def realtime(
-        self, region: str, payload: dict[str, Any], timeout_s: float, call_id: str | None = None
+        self,
+        region: str,
+        payload: dict[str, Any],
+        timeout_s: float,
+        call_id: str | None = None,
+        on_piece: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
-        """Record a realtime request and answer it with ``answer``."""
+        """Record a realtime request and answer it with ``answer``, after ``pieces`` where they are wanted."""
         self._check()
         self.realtime_calls.append((region, payload))
+        for piece in self.pieces if on_piece is not None else ():
+            on_piece(piece)
         return self.answer(region, payload)
 
     def drop(self, call_id: str) -> None:

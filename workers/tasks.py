@@ -15,7 +15,7 @@ from carbonq.services import realtime
 from carbonq.services.run import run_chunk
 from carbonq.services.site import Site
 from carbonq.services.writebehind import WriteBehind
-from carbonq.tickets import REALTIME, RUN_CHUNK
+from carbonq.tickets import REALTIME, RUN_CHUNK, piece_sender
 
 logger = logging.getLogger(__name__)
 
@@ -55,4 +55,5 @@ def register(app: Celery, site: Site, behind: WriteBehind, stop: threading.Event
     def answer(task: Any, payload: dict[str, Any]) -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
         call_id = task.request.id  # a call whose client went away is revoked, and stops where it is
         with telemetry.timed(telemetry.REALTIME_SECONDS, region):
-            return realtime.answer(site, payload, behind.put, lambda: call_id in worker_state.revoked)
+            told = piece_sender(app, task.request.reply_to, call_id) if payload.get("is_streamed") else None
+            return realtime.answer(site, payload, behind.put, lambda: call_id in worker_state.revoked, told)

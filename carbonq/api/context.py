@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Protocol
 
@@ -31,7 +31,12 @@ class ApiTickets(Protocol):
     """What the API needs of the broker: realtime calls, nudges, and whether it is there (``tickets.Tickets``)."""
 
     def realtime(
-        self, region: str, payload: dict[str, Any], timeout_s: float, call_id: str | None = None
+        self,
+        region: str,
+        payload: dict[str, Any],
+        timeout_s: float,
+        call_id: str | None = None,
+        on_piece: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
         """Send one realtime call and wait for its answer. Raises Unavailable."""
         ...

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -30,7 +31,12 @@ class RealtimeCaller(Protocol):
     """The seam to the broker (``tickets.Tickets``); blocking, called from many threads."""
 
     def realtime(
-        self, region: str, payload: dict[str, Any], timeout_s: float, call_id: str | None = None
+        self,
+        region: str,
+        payload: dict[str, Any],
+        timeout_s: float,
+        call_id: str | None = None,
+        on_piece: Callable[[str], None] | None = None,
     ) -> dict[str, Any]:
         """Send one call and wait for its answer. Raises Unavailable."""
         ...
@@ -80,8 +86,11 @@ class Dispatcher:
         region: Region,
         slo_s: float | None = None,
         call_id: str | None = None,
+        on_piece: Callable[[str], None] | None = None,
     ) -> Reply:
         """Answer one request in a region; ``slo_s`` is the call's own budget, ``call_id`` a name to ``drop`` it by.
+
+        ``on_piece`` is called in the loop with each piece of text that comes before the answer.
 
         Raises QuotaExceeded above the limit or where the queue is longer than the budget, Unavailable (no broker, no
         answer in time).
@@ -91,7 +100,8 @@ class Dispatcher:
         self.load.in_flight[region.name] += 1
         started = time.monotonic()
         loop = asyncio.get_running_loop()
-        waiting = self._pool.submit(self._caller.realtime, region.name, payload, self._timeout_s, call_id)
+        told = None if on_piece is None else _in_loop(loop, on_piece)
+        waiting = self._pool.submit(self._caller.realtime, region.name, payload, self._timeout_s, call_id, told)
         # Counted down when the thread is free again, also if the client has gone away meanwhile.
         waiting.add_done_callback(lambda _: loop.call_soon_threadsafe(self._ended, region.name))
         try:
@@ -148,3 +158,11 @@ class Dispatcher:
     def close(self) -> None:
         """Stop taking calls; those in flight end by their timeout."""
         self._pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _in_loop(loop: asyncio.AbstractEventLoop, act: Callable[[str], None]) -> Callable[[str], None]:
+    def call(piece: str) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody reads it any more
+            loop.call_soon_threadsafe(act, piece)
+
+    return call

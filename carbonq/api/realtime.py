@@ -12,15 +12,15 @@ import contextlib
 import json
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, cast
+from dataclasses import dataclass
+from typing import Any, TypeVar, cast
 
-import anyio.to_thread
 import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
 from carbonq import answers, estimate, telemetry, terms
-from carbonq.api import problems
+from carbonq.api import problems, streaming
 from carbonq.api import terms as api_terms
 from carbonq.api.auth import Caller, needs
 from carbonq.api.body import read_object
@@ -34,6 +34,8 @@ from carbonq.engines.protocol import ENGINE_FAILED
 from carbonq.errors import InvalidRequest, Unavailable
 from carbonq.model import Endpoint, Model, Region, Scope, WorkClass
 from carbonq.terms import Terms
+
+_T = TypeVar("_T")
 
 router = APIRouter(dependencies=[needs(Scope.SUBMIT)])
 
@@ -84,16 +86,13 @@ async def embeddings(request: Request, api: ApiDep, caller: CallerDep) -> Respon
     ),
 )
 async def chat_completions(request: Request, api: ApiDep, caller: CallerDep) -> Response:
-    """Complete a chat now; streaming is refused."""
+    """Complete a chat now, as a stream of chunks where ``stream`` is true."""
     return await _answer(request, api, caller, Endpoint.CHAT)
 
 
 async def _answer(request: Request, api: Api, caller: Caller, endpoint: Endpoint) -> Response:
     body = await read_object(request, api.limits.max_line_bytes, way_out="send less or raise CARBONQ_MAX_LINE_BYTES")
-    if body.get("stream"):
-        raise InvalidRequest("streamed answers are not offered; send it without stream", param="stream")
-    body.pop("stream", None)
-    body.pop("stream_options", None)
+    wish = streaming.wish_of(body, may_stream=endpoint is Endpoint.CHAT)
     requested = body.get("model")
     model = find_model(api.models, requested, endpoint)
     asked = _terms(api, caller, request, body)
@@ -116,16 +115,41 @@ async def _answer(request: Request, api: Api, caller: Caller, endpoint: Endpoint
         "body": body,
     }
     call_id = uuid.uuid4().hex
-    with telemetry.timed(telemetry.API_REALTIME_SECONDS, endpoint.value):
-        slo_s = _seconds(asked.slo_ms)
-        call = api.dispatcher.call(payload, model=model, region=region, slo_s=slo_s, call_id=call_id)
-        reply = await _unless_gone(request, call, lambda: api.dispatcher.drop(call_id))
+
+    async def run(on_piece: Callable[[str], None] | None = None) -> Reply:
+        with telemetry.timed(telemetry.API_REALTIME_SECONDS, endpoint.value):
+            slo_s = _seconds(asked.slo_ms)
+            return await api.dispatcher.call(
+                payload, model=model, region=region, slo_s=slo_s, call_id=call_id, on_piece=on_piece
+            )
+
+    async def ended(reply: Reply) -> None:
+        tokens = int((reply.values.get("usage") or {}).get("total_tokens") or 0)
+        api.allowance.count_tokens(caller.tenant, tokens)
+        await api.rate_limits.count_tokens(request, caller, tokens)
+
+    def drop() -> None:
+        asyncio.get_running_loop().run_in_executor(None, api.dispatcher.drop, call_id)
+
+    answered = _Answered(request, region.name, work_class, routing)
+    if wish is not None:
+        call = streaming.Call(
+            request_id=payload["request_id"],
+            model=model.name,
+            wish=wish,
+            headers=answered.headers,
+            run=run,
+            drop=drop,
+            refusal=answered.refusal,
+            usage=answered.usage,
+            ended=ended,
+        )
+        return await _while_there(request, lambda gone: streaming.answer(call, gone)) or Response(status_code=_GONE)
+    reply = await _while_there(request, lambda gone: _unless_gone(run(), gone, drop))
     if reply is None:
         return Response(status_code=_GONE)
-    tokens = int((reply.values.get("usage") or {}).get("total_tokens") or 0)
-    api.allowance.count_tokens(caller.tenant, tokens)
-    await api.rate_limits.count_tokens(request, caller, tokens)
-    return _response(request, reply, routing, work_class)
+    await ended(reply)
+    return answered.response(reply)
 
 
 def _region(
@@ -153,19 +177,29 @@ def _region(
     return region, route_view(made)
 
 
-async def _unless_gone(request: Request, call: Coroutine[Any, Any, Reply], drop: Callable[[], None]) -> Reply | None:
-    """Wait for an answer; None when the client went away before it came, and then nobody computes it any more."""
-    answer, gone = asyncio.ensure_future(call), asyncio.ensure_future(_disconnected(request))
+async def _while_there(
+    request: Request, act: Callable[[asyncio.Future[None]], Coroutine[Any, Any, _T | None]]
+) -> _T | None:
+    """Act, told of the client's going away by a future that is done then."""
+    gone = asyncio.ensure_future(_disconnected(request))
     try:
-        await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
-        if answer.done():
-            return answer.result()
-        await anyio.to_thread.run_sync(drop)
-        with contextlib.suppress(Unavailable):
-            await answer
-        return None
+        return await act(gone)
     finally:
         gone.cancel()
+
+
+async def _unless_gone(
+    call: Coroutine[Any, Any, Reply], gone: asyncio.Future[None], drop: Callable[[], None]
+) -> Reply | None:
+    """Wait for an answer; None when the client went away before it came, and then nobody computes it any more."""
+    answer = asyncio.ensure_future(call)
+    await asyncio.wait({answer, gone}, return_when=asyncio.FIRST_COMPLETED)
+    if answer.done():
+        return answer.result()
+    drop()
+    with contextlib.suppress(Unavailable):
+        await answer
+    return None
 
 
 async def _disconnected(request: Request) -> None:
@@ -198,31 +232,55 @@ def _seconds(slo_ms: float | None) -> float | None:
     return None if slo_ms is None else slo_ms / 1000
 
 
-def _response(request: Request, reply: Reply, routing: dict[str, Any] | None, work_class: WorkClass) -> Response:
-    values, region = reply.values, reply.region.name
-    headers = {"X-Carbonq-Region": region, "X-Carbonq-Class": work_class.value}
-    error = values.get("error")
-    status = int(values.get("status_code") or ENGINE_FAILED)
-    if error is not None or status >= 400:
+@dataclass(frozen=True, slots=True)
+class _Answered:
+    """Makes HTTP of what a region's worker replies to one call."""
+
+    request: Request
+    region: str
+    work_class: WorkClass
+    routing: Mapping[str, Any] | None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"X-Carbonq-Region": self.region, "X-Carbonq-Class": self.work_class.value}
+
+    def refusal(self, reply: Reply) -> Response | None:
+        """Return the answer for a reply that is an error; None for one that is none."""
+        error, headers = reply.values.get("error"), self.headers
+        status = int(reply.values.get("status_code") or ENGINE_FAILED)
+        if error is None and status < 400:
+            return None
         error = error or {}
-        if values.get("is_final"):
+        if reply.values.get("is_final"):
             headers["X-Should-Retry"] = "false"  # the engine would fail on it again, and burn as much
         return problems.problem(
             status,
-            str(error.get("message") or f"the engine in {region} failed on this request"),
+            str(error.get("message") or f"the engine in {self.region} failed on this request"),
             code=str(error.get("code") or "engine_error"),
             param=error.get("param"),
-            instance=request.url.path,
+            instance=self.request.url.path,
             headers=headers,
         )
-    written: str = values["carbon_json"]
-    shown: dict[str, Any] = json.loads(written, parse_float=str)  # as it is written, digit by digit
-    for header, field in (("X-Carbonq-Energy-Wh", "energy_wh"), ("X-Carbonq-Gco2e", "gco2e")):
-        if shown.get(field) is not None:
-            headers[header] = str(shown[field])
-    routed = {} if routing is None else {"routing": routing}
-    added = {"class": work_class.value, "engine_s": values.get("engine_s"), **routed}
-    carbon = b"".join((written[:-1].encode(), b",", orjson.dumps(added)[1:]))
-    # The engine's body is spliced, not parsed: a vector would be decoded and encoded again for nothing.
-    content = answers.body(values["body_json"].encode(), answers.with_carbon(values["usage"], carbon))
-    return Response(content, status, media_type="application/json", headers=headers)
+
+    def usage(self, reply: Reply) -> bytes:
+        """Return the usage of a reply as JSON, with its carbon as the worker wrote it, digit by digit."""
+        written: str = reply.values["carbon_json"]
+        routed = {} if self.routing is None else {"routing": self.routing}
+        added = {"class": self.work_class.value, "engine_s": reply.values.get("engine_s"), **routed}
+        carbon = b"".join((written[:-1].encode(), b",", orjson.dumps(added)[1:]))
+        return answers.with_carbon(reply.values["usage"], carbon)
+
+    def response(self, reply: Reply) -> Response:
+        """Return the whole answer."""
+        refused = self.refusal(reply)
+        if refused is not None:
+            return refused
+        headers = self.headers
+        shown: dict[str, Any] = json.loads(reply.values["carbon_json"], parse_float=str)  # as it is written
+        for header, name in (("X-Carbonq-Energy-Wh", "energy_wh"), ("X-Carbonq-Gco2e", "gco2e")):
+            if shown.get(name) is not None:
+                headers[header] = str(shown[name])
+        # The engine's body is spliced, not parsed: a vector would be decoded and encoded again for nothing.
+        content = answers.body(reply.values["body_json"].encode(), self.usage(reply))
+        return Response(content, int(reply.values["status_code"]), media_type="application/json", headers=headers)

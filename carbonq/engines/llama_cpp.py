@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any, cast
@@ -112,7 +112,7 @@ class LlamaCppEngine:
     def _answer(self, request: EngineRequest, should_stop: ShouldStop) -> EngineResult:
         if self._server is None:
             raise EngineError(f"the model {self._model.name} is not loaded", is_retryable=False)
-        stream = _Stream(self._model, should_stop)
+        stream = _Stream(self._model, should_stop, request.on_text)
         body = self._checked(request.body)
         try:
             self._server.handle_chat_completions(body, stream.take)
@@ -155,9 +155,10 @@ class LlamaCppEngine:
 class _Stream:
     """Gathers the pieces of one answer; ``take`` is llama.cpp's callback and returns True to stop it."""
 
-    def __init__(self, model: Model, should_stop: ShouldStop) -> None:
+    def __init__(self, model: Model, should_stop: ShouldStop, on_text: Callable[[str], None] | None = None) -> None:
         self._model = model
         self._should_stop = should_stop
+        self._on_text = on_text
         self._is_stopped = False
         self._raised: BaseException | None = None
         self._too_long: int | None = None
@@ -186,6 +187,8 @@ class _Stream:
             if text:
                 self._last_s = time.monotonic()
                 self._first_s = self._last_s if self._first_s is None else self._first_s
+                if self._on_text is not None:
+                    self._on_text(text)
             self._pieces.append(text)
             self._finish_reason = choice.get("finish_reason") or self._finish_reason
         try:

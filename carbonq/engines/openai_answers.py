@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -169,9 +169,10 @@ def chat(data: bytes, model: str) -> Answer:
 class ChatStream:
     """Gathers the pieces of one streamed chat completion with the times at which they came."""
 
-    def __init__(self, model: str, began_s: float) -> None:
-        """``began_s`` is when the request was sent, on the clock that ``take`` is given."""
+    def __init__(self, model: str, began_s: float, on_text: Callable[[str], None] | None = None) -> None:
+        """``began_s`` is when the request was sent, on the clock that ``take`` is given; ``on_text`` gets the text."""
         self._model = model
+        self._on_text = on_text
         self._began_s = began_s
         self._first_s: float | None = None
         self._last_s = began_s
@@ -210,6 +211,8 @@ class ChatStream:
             self._first_s = now_s if self._first_s is None else self._first_s
             self._last_s = now_s
         self._texts.append(content)
+        if content and self._on_text is not None:
+            self._on_text(content)
         self._reasons.append(reasoning)
         self._finish_reason = choice.get("finish_reason") or self._finish_reason
 

@@ -11,7 +11,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent import futures
 from dataclasses import dataclass
 from pathlib import Path
@@ -59,6 +59,25 @@ class _Failed:
 
     message: str
     is_away: bool
+
+
+class _Begin:
+    """Begins to gather a streamed answer; a second time only if nothing of the first has been handed on."""
+
+    def __init__(self, model: str, on_text: Callable[[str], None] | None) -> None:
+        self._model = model
+        self._on_text = on_text
+        self._is_told = False
+
+    def __call__(self, at_s: float) -> ChatStream:
+        if self._is_told:
+            raise FailedError("the server's answer broke off after it had begun", is_away=False)
+        return ChatStream(self._model, at_s, None if self._on_text is None else self._tell)
+
+    def _tell(self, text: str) -> None:
+        assert self._on_text is not None
+        self._is_told = True
+        self._on_text(text)
 
 
 class OpenAIHttpEngine:
@@ -224,10 +243,10 @@ class OpenAIHttpEngine:
                     lambda data: openai_answers.embeddings(data, self._model.name, count=count, is_base64=is_base64),
                     turns,
                 )
-            elif self._may_stream(request.body):
+            elif self._may_stream(request.body) or request.on_text is not None:
                 extra = {"stream": True, "stream_options": {"include_usage": True}}
                 body = self._chat(request.body, extra)
-                answer = await self._caller.stream(path, body, lambda at: ChatStream(self._model.name, at), turns)
+                answer = await self._caller.stream(path, body, _Begin(self._model.name, request.on_text), turns)
             else:
                 body = self._chat(request.body, {})
                 answer = await self._caller.post(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 #: The status of a request that its engine failed on, of a job's item and of a realtime call alike: the engine stands
@@ -13,10 +13,14 @@ ENGINE_FAILED = 502
 
 @dataclass(frozen=True, slots=True)
 class EngineRequest:
-    """One item's request: the ``body`` of its OpenAI line."""
+    """One item's request: the ``body`` of its OpenAI line.
+
+    ``on_text``: called with each piece of the answer's text as it comes, where the engine can tell; never raises.
+    """
 
     custom_id: str
     body: Mapping[str, Any]
+    on_text: Callable[[str], None] | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True)

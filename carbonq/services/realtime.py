@@ -34,8 +34,11 @@ def answer(
     payload: Mapping[str, Any],
     keep: Callable[[Booking], None],
     should_stop: ShouldStop = lambda: False,
+    on_text: Callable[[str], None] | None = None,
 ) -> dict[str, Any]:
     """Answer a call; ``keep`` takes the booking. Never raises for what a client can send.
+
+    ``on_text`` is told the text piece by piece as it comes, where the engine can; the answer has the whole of it.
 
     Where ``should_stop`` says that nobody waits any more, the engine stops and what it burnt is booked as wasted.
     """
@@ -43,7 +46,7 @@ def answer(
     if model is None or not site.region.serves(model.name):
         return _error(404, "model_not_found", f"region {site.region.name} does not serve {payload['model']}", "model")
     engine = site.engine_of(model.name)
-    request = EngineRequest(payload["request_id"], payload["body"])
+    request = EngineRequest(payload["request_id"], payload["body"], on_text)
     failure: EngineError | Stopped | None = None
     result: EngineResult | None = None
     with site.gate:

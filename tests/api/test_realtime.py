@@ -65,7 +65,7 @@ def test_terms_come_by_metadata_too_and_the_body_counts_before_it(harness: Harne
         ("/v1/embeddings", {"model": "gpt-9", "input": "x"}, 400, "model", EMBEDDER),
         ("/v1/embeddings", {"model": CHATTER, "input": "x"}, 400, "model", "answers /v1/chat/completions"),
         ("/v1/embeddings", [1], 400, None, "JSON object"),
-        ("/v1/chat/completions", {**CHAT, "stream": True}, 400, "stream", "not offered"),
+        ("/v1/embeddings", {**EMBED, "stream": True}, 400, "stream", "chat completions only"),
         ("/v1/embeddings", {**EMBED, "carbon": []}, 400, "carbon", "object"),
         ("/v1/embeddings", {**EMBED, "carbon": {"deadline": "6h"}}, 400, "carbon.deadline", "a batch or a job"),
         ("/v1/embeddings", {**EMBED, "carbon": {"regions": ["mars"]}}, 400, "carbon.regions", "known regions: fr, se"),

@@ -203,6 +203,12 @@ def realtime(client: openai.OpenAI) -> None:
     chat = client.chat.completions.create(model=CHATTER, messages=HELLO, max_tokens=5)
     assert chat.choices[0].message.content and chat.choices[0].finish_reason == "stop"
     assert chat.usage is not None and chat.usage.total_tokens > 0 and carbon_of(chat.usage)["entry_ids"]
+    streamed = client.chat.completions.create(
+        model=CHATTER, messages=HELLO, stream=True, stream_options={"include_usage": True}
+    )
+    *pieces, last = list(streamed)
+    assert "".join(one.choices[0].delta.content or "" for one in pieces).startswith("answer to req_")
+    assert last.usage is not None and carbon_of(last.usage)["entry_ids"]
     assert {one.id for one in client.models.list()} >= {EMBEDDER, CHATTER}
     assert client.models.retrieve(EMBEDDER).object == "model"
 

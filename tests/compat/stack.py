@@ -79,9 +79,21 @@ class _Burning:
 
 @dataclass
 class _Tickets(MemoryTickets):
-    """Tickets whose nudges wake the worker's thread."""
+    """Tickets whose nudges wake the worker's thread, and whose realtime calls tell their text as it comes."""
 
     woken: threading.Event = field(default_factory=threading.Event)
+    streamed: Callable[[str, dict[str, Any], Callable[[str], None] | None], dict[str, Any]] | None = None
+
+    def realtime(
+        self,
+        region: str,
+        payload: dict[str, Any],
+        timeout_s: float,
+        call_id: str | None = None,
+        on_piece: Callable[[str], None] | None = None,
+    ) -> dict[str, Any]:
+        assert self.streamed is not None
+        return self.streamed(region, payload, on_piece)
 
     def nudge(self, tick: str) -> None:
         self.woken.set()
@@ -125,7 +137,7 @@ class Stack:
 
     def __init__(self, db: Database, root: Path) -> None:
         self.db, self.clock = db, GridClock.real()
-        self.tickets = _Tickets(answer=self._answer)
+        self.tickets = _Tickets(streamed=self._answer)
         meter = FakeMeter()
         self._engines = {
             EMBEDDER: _Burning(WordLlamaEngine(WORDLLAMA_256), meter),
@@ -205,11 +217,11 @@ class Stack:
         if self.failure is not None:
             raise self.failure
 
-    def _answer(self, region: str, payload: dict[str, Any]) -> dict[str, Any]:
+    def _answer(self, region: str, payload: dict[str, Any], on_piece: Callable[[str], None] | None) -> dict[str, Any]:
         forced = FORCED.get(str(payload["body"].get("user", "")).removeprefix("force-"))
         if forced is not None:
             raise forced()
-        return realtime.answer(self.site, payload, self._behind.put)
+        return realtime.answer(self.site, payload, self._behind.put, on_text=on_piece)
 
     def _work(self) -> None:
         try:

@@ -11,7 +11,7 @@ import redis
 from kombu.entity import Exchange, Queue
 
 from carbonq.errors import BrokerUnavailable, Unavailable
-from carbonq.tickets import REALTIME, RUN_CHUNK, Tickets, make_celery, tick_task
+from carbonq.tickets import REALTIME, RUN_CHUNK, Tickets, make_celery, piece_sender, tick_task
 from tests.system.backends import redis_server
 from tests.system.processes import until
 
@@ -40,6 +40,10 @@ def answer_one(url: str) -> threading.Thread:
                     message = waiting.get(timeout=20)
                     message.ack()
                     request = type("Request", (), dict(message.headers, **message.properties))
+                    if message.decode()[0][0].get("is_streamed"):
+                        tell = piece_sender(app, message.properties["reply_to"], message.headers["id"])
+                        for piece in ("the ", "answer"):
+                            tell(piece)
                     answer.backend.store_result(
                         message.headers["id"],
                         {"echo": message.decode()[0][0]},
@@ -56,9 +60,11 @@ def test_realtime_answers_find_their_callers(broker: str) -> None:
     tickets = Tickets(broker)
     thread = answer_one(broker)
     got: list[object] = []
+    told: dict[int, list[str]] = {number: [] for number in range(8)}
 
     def call(number: int) -> None:
-        got.append((number, tickets.realtime("fr", {"number": number}, 15)["echo"]["number"]))
+        on_piece = told[number].append if number % 2 else None
+        got.append((number, tickets.realtime("fr", {"number": number}, 15, on_piece=on_piece)["echo"]["number"]))
 
     callers = [threading.Thread(target=call, args=(number,)) for number in range(8)]
     for caller in callers:
@@ -67,6 +73,8 @@ def test_realtime_answers_find_their_callers(broker: str) -> None:
         caller.join(20)
     thread.join(20)
     assert sorted(got) == [(number, number) for number in range(8)]  # type: ignore[type-var]
+    assert list(told.values()) == [[], ["the ", "answer"]] * 4, "all pieces come before the answer, to their caller"
+    assert tickets._replies._pieces == {}  # pyright: ignore[reportPrivateUsage]
     tickets.close()
 
 

@@ -54,6 +54,10 @@ def test_an_answer_has_openai_s_shape_and_counts_its_tokens(engine: Engine) -> N
     assert body["id"].startswith("chatcmpl-")
     assert (body["object"], body["model"]) == ("chat.completion", "smollm2-135m-instruct")
     [choice] = body["choices"]
+    told: list[str] = []
+    again = one(engine, EngineRequest("a", chat("Say hello.", max_tokens=5).body, told.append))
+    assert "".join(told) == answer(again)["choices"][0]["message"]["content"] == choice["message"]["content"]
+    assert len(told) > 1
     assert choice["message"]["role"] == "assistant"
     assert choice["message"]["content"].strip()
     assert choice["finish_reason"] == "length"

@@ -215,6 +215,27 @@ def test_a_streamed_answer_has_its_times_and_is_the_same_answer(server: ModelSer
         one(engine, chat())
 
 
+def test_text_is_told_as_it_comes_and_an_answer_that_broke_off_is_not_begun_again(
+    server: ModelServer, make: Make
+) -> None:
+    pieces = [
+        {"id": "c", "created": 1, "choices": [{"index": 0, "delta": {"content": "Hi"}}]},
+        {"id": "c", "created": 1, "choices": [{"index": 0, "delta": {"content": "."}, "finish_reason": "stop"}]},
+    ]
+    lines = [f"data: {orjson.dumps(piece).decode()}\n\n" for piece in pieces]
+    engine = make(is_streamed=False)  # whoever wants to be told has it streamed
+    told: list[str] = []
+    request = EngineRequest("a", chat().body, told.append)
+    server.script = lambda *_: Reply(200, ("".join(lines) + "data: [DONE]\n\n").encode())
+    assert answer(one(engine, request))["choices"][0]["message"]["content"] == "Hi."
+    assert told == ["Hi", "."]
+    server.script = lambda *_: Reply(200, lines[0].encode())
+    with pytest.raises(EngineError, match="broke off after it had begun"):
+        one(engine, request)
+    assert told == ["Hi", ".", "Hi"]
+    assert len(server.posts) == 2
+
+
 # --- trouble --------------------------------------------------------------------------------------------------------
 
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
+from concurrent.futures import Future
 from typing import Any
 
 import pytest
 from amqp.exceptions import ConnectionForced, NotFound
 
+from carbonq import tickets as tickets_module
 from carbonq.errors import BrokerUnavailable
 from carbonq.tickets import Tickets, make_celery, wait_for_broker
 
@@ -22,11 +25,21 @@ def test_what_rabbitmq_says_is_a_broker_that_is_away(error: Exception, monkeypat
         raise error
 
     monkeypatch.setattr(tickets._app, "send_task", send_task)
-    monkeypatch.setattr(tickets._replies, "expect", lambda _task_id: None)
+    monkeypatch.setattr(tickets._replies, "expect", lambda *_: None)
     tickets.nudge("plan")
     with pytest.raises(BrokerUnavailable):
         tickets.realtime("fr", {}, 1.0)
     tickets.close()
+
+
+def test_a_streamed_answer_is_waited_for_as_long_as_pieces_come() -> None:
+    answer: Future[dict[str, Any]] = Future()
+    pieces = tickets_module._Pieces(lambda text: None)
+    with pytest.raises(TimeoutError):
+        tickets_module._patiently(answer, pieces, 0.01)
+    pieces.last_at = time.monotonic() + 60  # one came just now, by a clock that runs ahead
+    threading.Timer(0.05, answer.set_result, ({"status": "SUCCESS"},)).start()
+    assert tickets_module._patiently(answer, pieces, 0.01) == {"status": "SUCCESS"}
 
 
 @pytest.mark.parametrize("error", [ConnectionForced("shutdown"), RuntimeError("a bug")])
