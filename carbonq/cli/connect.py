@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from carbonq.cli.output import say
 from carbonq.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -58,7 +59,14 @@ def open_client(*, timeout_s: float = 60.0, retries: int | None = None) -> Clien
     url = _url.get() or find_url(settings)
     # An empty key sends none.
     key = find_key(settings, url) or ""
-    return Client(url, key, timeout_s=timeout_s, retries=RETRIES if retries is None else retries, awaits_start=False)
+    return Client(
+        url,
+        key,
+        timeout_s=timeout_s,
+        retries=RETRIES if retries is None else retries,
+        awaits_start=False,
+        on_retry=say,
+    )
 
 
 def is_elsewhere() -> bool:

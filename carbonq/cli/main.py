@@ -39,7 +39,7 @@ from carbonq.cli import (
     up,
     worker,
 )
-from carbonq.errors import CarbonqError, Infeasible, InvalidRequest
+from carbonq.errors import CarbonqError, Infeasible, InvalidRequest, Unavailable
 from carbonq.model import HeldKind
 
 app = typer.Typer(
@@ -117,6 +117,8 @@ def sentence(error: CarbonqError) -> str:
             text = f"{text} (field: {error.param})"
     if isinstance(error, Infeasible) and error.best not in text:
         text = f"{text.rstrip('.')}; {error.best}"
+    if isinstance(error, Unavailable) and error.request_id and error.request_id not in text:
+        text = f"{text} (request {error.request_id})"
     return text
 
 

@@ -16,11 +16,11 @@ from httpx_sse import EventSource
 from carbonq.client import calls, flows
 from carbonq.client.calls import Call, Terms
 from carbonq.client.files import ledger_format, written
-from carbonq.client.flows import Course, Flow, Give, Open, Read, Send, Sleep, Step, Tell
 from carbonq.client.items import Item
 from carbonq.client.patience import RETRIES
 from carbonq.client.records import Chunk, Entry, Event, Job, Json, Quote, Region, Result, Why
 from carbonq.client.shared import Connection, LedgerSelection, answer_of, request_options
+from carbonq.client.steps import Course, Flow, Give, Open, Read, Send, Sleep, Step, Tell
 
 T = TypeVar("T")
 
@@ -39,6 +39,7 @@ class Client:
         timeout_s: float = 60.0,
         retries: int = RETRIES,
         awaits_start: bool = True,
+        on_retry: Callable[[str], Any] | None = None,
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         """Prepare to talk to ``url`` (nothing is sent yet); ``timeout_s`` bounds the silence of the server.
@@ -46,9 +47,12 @@ class Client:
         What is left out comes from the settings: ``CARBONQ_API_URL``, ``CARBONQ_API_KEY`` or ``CARBONQ_API_KEY_FILE``,
         carbonq.toml, and for this machine's own server the key file of its data folder; ``""`` sends no key.
         ``retries``: how often a request is sent again after a broken connection, 429 or 503, with growing pauses and
-        no sooner than Retry-After says. ``awaits_start`` False: not when nothing listens there. Raises ConfigError.
+        no sooner than Retry-After says; ``on_retry`` is told so in a sentence. ``awaits_start`` False: not when nothing
+        listens there. Raises ConfigError.
         """
-        connection = Connection(url, api_key, timeout_s=timeout_s, retries=retries, awaits_start=awaits_start)
+        connection = Connection(
+            url, api_key, timeout_s=timeout_s, retries=retries, awaits_start=awaits_start, on_retry=on_retry
+        )
         self.url = connection.url
         self._manner = connection.manner
         self._http = httpx.Client(transport=transport, **connection.options)

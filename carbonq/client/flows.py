@@ -1,16 +1,13 @@
-"""What the client does, as generators that yield what must happen next: the blocking and the awaiting one alike.
-
-A flow yields steps (send, open, read, sleep, tell, give) and gets their outcome; the drivers in ``blocking.py`` and
-``awaiting.py`` carry them out and decide nothing. An error of the transport is raised in the flow where it waits.
-"""
+"""What the client does, as generators that yield what must happen next: the blocking and the awaiting one alike."""
 
 from __future__ import annotations
 
+import logging
 import random
 import time
-from collections.abc import Callable, Generator, Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import httpx
 import orjson
@@ -20,7 +17,10 @@ from carbonq.client.answers import Answer, parsed, problem, unreachable
 from carbonq.client.calls import Call
 from carbonq.client.records import Entry, Event, Job, Json, Result
 from carbonq.client.rows import Lines, Rows
+from carbonq.client.steps import Flow, Give, Manner, Open, Read, Send, Sleep, Tell
 from carbonq.errors import Conflict, Unavailable
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -40,60 +40,6 @@ _MOST_BREAKS = 3
 
 #: A job is looked at this often even where its stream of events says nothing, in seconds.
 _DOUBT_S = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class Send:
-    """Send a call and return its ``Answer``."""
-
-    call: Call[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Open:
-    """Send a call, leave its answer open for ``Read``, and return status and headers. Closes what was open before."""
-
-    call: Call[Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Read:
-    """Return the next bytes of the open answer; None at its end."""
-
-
-@dataclass(frozen=True, slots=True)
-class Sleep:
-    """Let machine seconds pass."""
-
-    seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Tell:
-    """Call back with a value; a coroutine is awaited by the client that can."""
-
-    callback: Callable[[Any], Any]
-    value: Any
-
-
-@dataclass(frozen=True, slots=True)
-class Give:
-    """Hand a value to whoever iterates."""
-
-    value: Any
-
-
-Step = Send | Open | Read | Sleep | Tell | Give
-Flow = Generator[Step, Any, T]
-
-
-@dataclass(frozen=True, slots=True)
-class Manner:
-    """Where requests go and how often they are sent again; ``awaits_start``: a server never reached yet may come up."""
-
-    url: str
-    retries: int
-    awaits_start: bool = True
 
 
 def call(manner: Manner, asked: Call[T]) -> Flow[T]:
@@ -119,14 +65,25 @@ def _persistent(manner: Manner, asked: Call[Any], step: Send | Open) -> Flow[Ans
             )
             if is_last or pause_s is None or (not manner.awaits_start and isinstance(error, httpx.ConnectError)):
                 raise unreachable(manner.url, error) from error
+            why = str(unreachable(manner.url, error))
         else:
             pause_s = patience.pause_after_answer(
                 answer, repeated=repeated, is_repeatable=asked.is_repeatable, jitter=random.random()
             )
             if is_last or pause_s is None:
                 return answer
-        yield Sleep(pause_s)
+            why = f"{manner.url} answered {answer.status}"
+        yield from _pause(manner, pause_s, why)
     raise AssertionError("the last try returns or raises")
+
+
+def _pause(manner: Manner, pause_s: float, why: str) -> Flow[None]:
+    """Say that something is tried again, and wait until then."""
+    message = f"{why}; trying again in {pause_s:.1f} s"
+    logger.info("%s", message)
+    if manner.on_retry is not None:
+        yield Tell(manner.on_retry, message)
+    yield Sleep(pause_s)
 
 
 def pages(
@@ -307,7 +264,7 @@ def _after_break(manner: Manner, error: httpx.HTTPError, breaks: int) -> Flow[No
     pause_s = patience.pause_after_break(error, repeated=breaks, is_repeatable=True, jitter=random.random())
     if pause_s is None or breaks >= manner.retries:
         raise unreachable(manner.url, error) from error
-    yield Sleep(pause_s)
+    yield from _pause(manner, pause_s, str(unreachable(manner.url, error)))
 
 
 def lines(manner: Manner, asked: Call[Any], read: Callable[[bytes], Any]) -> Flow[None]:
@@ -367,23 +324,3 @@ def ledger_export(manner: Manner, fmt: str, **selection: Any) -> Flow[None]:
             yield Give(block)
     except httpx.HTTPError as error:
         raise unreachable(manner.url, error) from error
-
-
-@dataclass(slots=True)
-class Course(Generic[T]):
-    """A flow on its way: where it stands, and what came of it."""
-
-    flow: Flow[T]
-    outcome: Any = None
-    failure: httpx.HTTPError | None = None
-    result: T | None = None
-
-    def step(self) -> Step | None:
-        """Hand over the last step's outcome and return the next step; None at the end. Raises what the flow does."""
-        outcome, failure = self.outcome, self.failure
-        self.outcome = self.failure = None
-        try:
-            return self.flow.send(outcome) if failure is None else self.flow.throw(failure)
-        except StopIteration as end:
-            self.result = end.value
-            return None

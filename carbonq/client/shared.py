@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Literal, TypedDict
 
 import httpx
@@ -9,7 +10,7 @@ import httpx
 from carbonq import __version__
 from carbonq.client.answers import Answer
 from carbonq.client.calls import Call
-from carbonq.client.flows import Manner
+from carbonq.client.steps import Manner
 from carbonq.errors import ConfigError
 
 #: Where ``carbonq up`` listens unless told otherwise.
@@ -47,11 +48,12 @@ class Connection:
         timeout_s: float,
         retries: int,
         awaits_start: bool,
+        on_retry: Callable[[str], Any] | None,
     ) -> None:
         if url is None or api_key is None:
             url, api_key = _from_settings(url, api_key)
         self.url = checked_url(url)
-        self.manner = Manner(self.url, max(0, retries), awaits_start)
+        self.manner = Manner(self.url, max(0, retries), awaits_start, on_retry)
         headers = {"User-Agent": f"carbonq-client/{__version__}"}
         if api_key:
             if not (api_key.isascii() and api_key.isprintable()):

@@ -35,10 +35,10 @@ SECRETS = {"password", "secret", "token", "key"}
 
 #: Names that people and scripts rely on (design, section 7); report, audit and budget are still to come.
 FIXED = """
-    demo, up, submit embeddings, submit summarize, submit file, jobs list, jobs show, jobs watch, jobs cancel, jobs results,
-    jobs why, quote, plan show, forecast show, forecast fetch, regions list, regions pause, regions resume, regions drain,
-    ledger export, ledger verify, ledger settle, ledger summary, keys create, keys list, keys revoke, replay, db upgrade,
-    doctor, config show, worker, bench
+    demo, up, submit embeddings, submit summarize, submit file, jobs list, jobs show, jobs watch, jobs cancel,
+    jobs results, jobs why, quote, plan show, forecast show, forecast fetch, regions list, regions pause,
+    regions resume, regions drain, ledger export, ledger verify, ledger settle, ledger summary, keys create,
+    keys list, keys revoke, replay, db upgrade, doctor, config show, worker, bench
 """
 
 #: What stands for a required argument or option when a command is run against a server that is down.

@@ -330,8 +330,10 @@ def test_two_submits_are_two_jobs(make: Make) -> None:
 )
 def test_what_passes_is_tried_again_with_growing_pauses(make: Make, trouble: Any, slept: list[float]) -> None:
     handler, seen = answering(trouble, trouble, JOB)
-    assert make(handler).job("job_1").state == "waiting"
+    told: list[str] = []
+    assert make(handler, on_retry=told.append).job("job_1").state == "waiting"
     assert len(seen) == 3 and slept == [max(slept[0], 0.5), 1.0]
+    assert len(told) == 2 and told[1].endswith("; trying again in 1.0 s")
 
 
 def test_retry_after_is_waited_for(make: Make, slept: list[float]) -> None:
