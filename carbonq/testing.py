@@ -409,8 +409,9 @@ class MemoryTickets:
         """Record a realtime request and answer it with ``answer``, after ``pieces`` where they are wanted."""
         self._check()
         self.realtime_calls.append((region, payload))
-        for piece in self.pieces if on_piece is not None else ():
-            on_piece(piece)
+        if on_piece is not None:
+            for piece in self.pieces:
+                on_piece(piece)
         return self.answer(region, payload)
 
     def drop(self, call_id: str) -> None:

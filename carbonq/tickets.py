@@ -169,9 +169,8 @@ class Tickets:
     ) -> dict[str, Any]:
         """Send one realtime call to a region's worker and wait for its answer; ``call_id`` is to ``drop`` it by.
 
-        ``payload`` and the answer are those of ``services/realtime.py``; ``on_piece`` is told text that comes before.
-        Raises BrokerUnavailable, and Unavailable (code ``realtime_timeout``) when nothing came for ``timeout_s``; the
-        call is dropped then.
+        ``payload`` and answer are as in ``services/realtime.py``; ``on_piece`` is told text that comes before. Raises
+        BrokerUnavailable, and Unavailable (``realtime_timeout``) when nothing came for ``timeout_s``: it is dropped.
         """
         task_id = call_id or uuid.uuid4().hex
         pieces = None if on_piece is None else _Pieces(on_piece)
@@ -188,7 +187,7 @@ class Tickets:
                     reply_to=self._replies.queue,
                     ignore_result=False,
                 )
-            message = answer.result(timeout_s) if pieces is None else _patiently(answer, pieces, timeout_s)
+            message = answer.result(timeout_s) if pieces is None else pieces.wait(answer, timeout_s)
         except FutureTimeout:
             self.drop(task_id)
             raise Unavailable(
@@ -249,24 +248,17 @@ class _Pieces:
         self.last_at = time.monotonic()
         self.on_piece(text)
 
-
-def _patiently(answer: Future[dict[str, Any]], pieces: _Pieces, timeout_s: float) -> dict[str, Any]:
-    """Wait for an answer as long as there is a piece every ``timeout_s``. Raises TimeoutError."""
-    while True:
-        try:
-            return answer.result(max(0.0, pieces.last_at + timeout_s - time.monotonic()))
-        except FutureTimeout:
-            if time.monotonic() - pieces.last_at >= timeout_s:
-                raise
+    def wait(self, answer: Future[dict[str, Any]], timeout_s: float) -> dict[str, Any]:
+        """Wait for an answer as long as there is a piece every ``timeout_s``. Raises TimeoutError."""
+        while (left_s := self.last_at + timeout_s - time.monotonic()) > 0:
+            with suppress(FutureTimeout):
+                return answer.result(left_s)
+        raise FutureTimeout
 
 
 def piece_sender(app: Celery, reply_to: str, call_id: str) -> Callable[[str], None]:
-    """Return what a worker tells the text of a streamed answer with.
-
-    After a piece that cannot be sent no further one is: the answer has the whole text.
-    """
-    named = {"exchange": "", "routing_key": reply_to, "correlation_id": call_id}
-    lost = threading.Event()
+    """Return what tells a streamed answer's text; nothing after a loss, for the answer has the whole of it."""
+    named, lost = {"exchange": "", "routing_key": reply_to, "correlation_id": call_id}, threading.Event()
 
     def send(text: str) -> None:
         if lost.is_set():
@@ -359,8 +351,7 @@ class _Replies:
     def _received(self, body: dict[str, Any], message: Any) -> None:
         task_id = message.properties.get("correlation_id")
         if body.get("status") == PIECE:
-            pieces = self._pieces.get(task_id)
-            if pieces is not None:
+            if pieces := self._pieces.get(task_id):
                 pieces.take(body["result"])
             return
         with self._lock:

@@ -101,8 +101,9 @@ async def _answer(request: Request, api: Api, caller: Caller, endpoint: Endpoint
     await api.rate_limits.check_tokens(request, caller)
     api.allowance.check_tokens(caller.tenant)
     region, routing = _region(api, caller, model, asked, body)
+    request_id: str = request.scope["carbonq.request_id"]
     payload = {
-        "request_id": request.scope["carbonq.request_id"],  # the ledger names the item by it
+        "request_id": request_id,  # the ledger names the item by it
         "tenant": caller.tenant,
         "api_key_id": caller.api_key_id,
         "product_line": asked.product_line,
@@ -134,7 +135,7 @@ async def _answer(request: Request, api: Api, caller: Caller, endpoint: Endpoint
     answered = _Answered(request, region.name, work_class, routing)
     if wish is not None:
         call = streaming.Call(
-            request_id=payload["request_id"],
+            request_id=request_id,
             model=model.name,
             wish=wish,
             headers=answered.headers,

@@ -36,10 +36,10 @@ def test_a_streamed_answer_is_waited_for_as_long_as_pieces_come() -> None:
     answer: Future[dict[str, Any]] = Future()
     pieces = tickets_module._Pieces(lambda text: None)
     with pytest.raises(TimeoutError):
-        tickets_module._patiently(answer, pieces, 0.01)
+        pieces.wait(answer, 0.01)
     pieces.last_at = time.monotonic() + 60  # one came just now, by a clock that runs ahead
     threading.Timer(0.05, answer.set_result, ({"status": "SUCCESS"},)).start()
-    assert tickets_module._patiently(answer, pieces, 0.01) == {"status": "SUCCESS"}
+    assert pieces.wait(answer, 0.01) == {"status": "SUCCESS"}
 
 
 @pytest.mark.parametrize("error", [ConnectionForced("shutdown"), RuntimeError("a bug")])
