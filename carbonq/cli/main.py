@@ -37,6 +37,7 @@ from carbonq.cli import (
     shared,
     submit,
     up,
+    webhooks,
     worker,
 )
 from carbonq.errors import CarbonqError, Infeasible, InvalidRequest, Unavailable
@@ -95,6 +96,7 @@ app.add_typer(holds.tenants, name="tenants")
 app.add_typer(ledger.app, name="ledger")
 app.add_typer(keys.app, name="keys")
 app.add_typer(audit_log.app, name="audit-log")
+app.add_typer(webhooks.app, name="webhooks")
 app.add_typer(db.app, name="db")
 app.add_typer(config.app, name="config")
 app.add_typer(replay.app, name="replay")

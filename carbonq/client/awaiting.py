@@ -251,6 +251,10 @@ class AsyncClient:
         """Complete a chat now, in the nearest region; ``options`` go into the body (``max_tokens`` ...)."""
         return await self._call(calls.chat(messages, model, options))
 
+    async def request(self, method: str, path: str, body: Any = None, **params: object) -> Json:
+        """Ask a route that has no method here (webhooks, say) and return its JSON; errors are as elsewhere."""
+        return await self._call(calls.request(method, path, body, params))
+
     async def models(self) -> list[Json]:
         """Return the models this server offers."""
         return await self._call(calls.models())

@@ -250,6 +250,10 @@ class Client:
         """Complete a chat now, in the nearest region; ``options`` go into the body (``max_tokens`` ...)."""
         return self._call(calls.chat(messages, model, options))
 
+    def request(self, method: str, path: str, body: Any = None, **params: object) -> Json:
+        """Ask a route that has no method here (webhooks, say) and return its JSON; errors are as elsewhere."""
+        return self._call(calls.request(method, path, body, params))
+
     def models(self) -> list[Json]:
         """Return the models this server offers."""
         return self._call(calls.models())

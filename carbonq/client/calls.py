@@ -261,6 +261,12 @@ def ledger_csv(**selection: object) -> Call[bytes]:
     return Call(method="GET", path="/v1/ledger.csv", read=_streamed, params=_params(**wanted))
 
 
+def request(method: str, path: str, body: Any, params: Mapping[str, object]) -> Call[Json]:
+    """Ask a route that has no call of its own; only GET and DELETE are sent again."""
+    is_repeatable = method in {"DELETE", "GET"}
+    return Call(method=method, path=path, read=_as_is, json=body, params=_params(**params), is_repeatable=is_repeatable)
+
+
 def models() -> Call[list[Json]]:
     """List the models."""
     return Call(method="GET", path="/v1/models", read=_data)
