@@ -79,7 +79,15 @@ router = APIRouter(dependencies=[needs(Scope.READ)])
 )
 async def all_events(request: Request, api: ApiDep, caller: CallerDep) -> Response:
     """Stream what happens to your jobs and batches, from now on or after ``Last-Event-ID`` (0: all that is kept)."""
-    return _Stream(api, caller, Topic(caller.tenant), _after(request), None)
+    after = _after(request)
+    await anyio.to_thread.run_sync(_check_there, api)
+    return _Stream(api, caller, Topic(caller.tenant), after, None)
+
+
+def _check_there(api: Api) -> None:
+    """Raise StoreUnavailable: better than a stream in which nothing can come."""
+    with api.db.read():
+        return
 
 
 @router.get(

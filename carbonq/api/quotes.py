@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 
 from carbonq.api import jobs, schemas, views
 from carbonq.api.auth import Caller, needs
-from carbonq.api.body import read_object, stage
+from carbonq.api.body import drain, media_type_of, read_object, stage, unsupported
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.openapi import JSON, Content, gives, operation
 from carbonq.api.shapes.planning import NewQuote
@@ -64,7 +64,7 @@ async def make_quote(request: Request, api: ApiDep, caller: CallerDep) -> dict[s
     The fields are those of a submit, and ``deadline`` may be left out. With a count comes ``tokens``, of all items
     together, prompt and completion.
     """
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media_type = media_type_of(request)
     if media_type == "application/json":
         values = await read_object(request, jobs.MAX_INLINE_BYTES, way_out="stream it as JSON lines instead")
         items, tokens = values.pop("items", None), values.pop("tokens", None)
@@ -84,10 +84,8 @@ async def make_quote(request: Request, api: ApiDep, caller: CallerDep) -> dict[s
         new, has_deadline = _fields(api, caller, schemas.job_query(request.query_params.multi_items()))
         staged = await stage(request, api.blobs, api.limits.max_input_bytes, way_out="quote a part of it")
     else:
-        raise InvalidRequest(
-            f"Content-Type {media_type} is not taken; send application/x-ndjson lines or one application/json object",
-            param="Content-Type",
-        )
+        await drain(request)
+        raise unsupported(media_type, "application/x-ndjson lines or one application/json object")
     return await anyio.to_thread.run_sync(_read_and_answer, api, new, staged, has_deadline)
 
 

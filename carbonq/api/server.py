@@ -8,6 +8,8 @@ from collections.abc import Callable
 import uvicorn
 from starlette.types import ASGIApp
 
+from carbonq.api.connection import Connection
+
 #: How long requests may go on after the stop signal, in machine seconds.
 GRACE_S = 10
 
@@ -17,6 +19,7 @@ def server_config(app: ASGIApp) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         access_log=False,
+        http=Connection,
         lifespan="on",
         log_config=None,
         server_header=False,

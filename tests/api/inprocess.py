@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from starlette.types import ASGIApp, Message
+
+from carbonq.model import Scope
+from carbonq.store import keys
+from tests.api.harness import Harness
+
+Value = TypeVar("Value")
 
 
 @dataclass(frozen=True)
@@ -35,7 +41,11 @@ class InProcess:
         self._app, self._headers, self._runner = app, headers, runner
 
     def ask(self, method: str, target: str, **how: Any) -> Answer:
-        return self._runner.run(self.send(method, target, **how))
+        """Send a request; one that is never answered raises TimeoutError after a minute."""
+        return self._runner.run(asyncio.wait_for(self.send(method, target, **how), 60))
+
+    def run(self, work: Coroutine[Any, Any, Value]) -> Value:
+        return self._runner.run(work)
 
     async def send(
         self,
@@ -45,12 +55,16 @@ class InProcess:
         body: bytes | Sequence[bytes] = b"",
         headers: Mapping[str, str] | None = None,
         is_cut: bool = False,
+        is_slow: bool = False,
         gone: asyncio.Event | None = None,
     ) -> Answer:
-        """Send a request; ``is_cut``: the client goes away in the middle, else when ``gone`` is set."""
+        """Send a request; ``is_cut``: the client goes away in the middle, else when ``gone`` is set.
+
+        ``is_slow``: it says that more comes, and nothing does.
+        """
         pieces = [body] if isinstance(body, bytes) else list(body)
         messages: list[Message] = [
-            {"type": "http.request", "body": piece, "more_body": is_cut or number < len(pieces)}
+            {"type": "http.request", "body": piece, "more_body": is_cut or is_slow or number < len(pieces)}
             for number, piece in enumerate(pieces, 1)
         ]
         status, found, parts = 0, dict[str, str](), list[bytes]()
@@ -88,6 +102,14 @@ class InProcess:
         }
         await self._app(scope, receive, send)
         return Answer(status, found, b"".join(parts))
+
+
+def mighty(harness: Harness) -> dict[str, str]:
+    """Return the headers of a key of acme's that may do everything."""
+    with harness.db.write() as tx:
+        _, key = keys.create(tx, "acme", "all", False, scopes=frozenset(Scope))
+    harness.api.keyring.refresh()
+    return {"Authorization": f"Bearer {key}"}
 
 
 @contextmanager

@@ -74,7 +74,7 @@ def test_a_submit_waits_for_its_end(harness: Harness, near: InProcess) -> None:
         assert answer.headers["location"] == f"/v1/jobs/{job_id}"
         assert answer.json()["state"] == "completed" and answer.json()["placement"]["chunks"] == 0
 
-    near._runner.run(both())  # pyright: ignore[reportPrivateUsage]
+    near.run(both())
 
 
 def test_a_look_waits_too_and_a_final_job_is_told_at_once(harness: Harness, near: InProcess) -> None:
@@ -103,7 +103,7 @@ def test_who_goes_away_waits_no_more(harness: Harness, near: InProcess) -> None:
         await waits
         assert finals.count == 0
 
-    near._runner.run(leave())  # pyright: ignore[reportPrivateUsage]
+    near.run(leave())
 
 
 def test_many_waiters_cost_one_query_at_a_time() -> None:
