@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from sqlalchemy import select, update
 
+from carbonq.blobs.folder import FolderStaged
 from carbonq.errors import InvalidRequest, NotFound, QuotaExceeded, StoreUnavailable
 from carbonq.model import ItemState, JobState, Quota
 from carbonq.services import batches as service
@@ -335,7 +336,17 @@ def test_an_upload_whose_row_cannot_be_stored_leaves_nothing(world: World, monke
     def away(*_: Any) -> None:
         raise StoreUnavailable("the database is away")
 
-    monkeypatch.setattr(files, "insert_many", away)
+    with monkeypatch.context() as patch, pytest.raises(StoreUnavailable):
+        patch.setattr(files, "insert_many", away)
+        add_file(world, 1)
+    assert world.files() == []
+    publish = FolderStaged.publish
+
+    def lost(self: FolderStaged, key: str) -> None:
+        publish(self, key)
+        raise StoreUnavailable("the answer got lost")
+
+    monkeypatch.setattr(FolderStaged, "publish", lost)
     with pytest.raises(StoreUnavailable):
         add_file(world, 1)
     assert world.files() == []

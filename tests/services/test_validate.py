@@ -154,8 +154,8 @@ def test_limits_hold_at_the_limit(world: World, monkeypatch: pytest.MonkeyPatch)
         for name in ("events", "items", "jobs", "batches"):
             tx.exec_driver_sql(f"DELETE FROM {name}")
     bad: list[tuple[bytes, str]] = [
-        (lines(4), "too_many_tasks"),
-        (line(0) + good[1], "too_many_terms"),
+        (lines(6), "too_many_tasks"),
+        (line(0) + good[1] + line(3, carbon={"deadline": "3h"}), "too_many_terms"),
         (line(1, body={"model": "words", "input": list("abcde")}), "too_many_tasks"),
         (line(1, "x" * 2000), "line_too_long"),
     ]
