@@ -14,7 +14,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from carbonq.store.tables import attempts, chunks, items
 from tests.system import invariants, processes
 from tests.system.backends import NAMES
 from tests.system.flawed import REGIONS, Flaws
-from tests.system.processes import WATTS_PER_CORE, Installation, until
+from tests.system.processes import MODEL, WATTS_PER_CORE, Installation, until
 from tests.system.servers import Services
 
 LEASE_S = 4.0
@@ -37,7 +37,8 @@ LEASE_S = 4.0
 #: What the target adds to the lease, in machine seconds.
 MARGIN_S = 10.0
 
-ITEMS = 1_600
+#: Items of a job, and of an engine batch: two chunks of two engine batches each.
+ITEMS, BATCH_ITEMS = 200, 64
 
 #: Every process of an installation and its command.
 COMMANDS: Mapping[str, tuple[str, ...]] = {
@@ -51,8 +52,9 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 SETTINGS: Mapping[str, Any] = {
     "lease_s": LEASE_S,
     "renew_s": 1,
-    "checkpoint_items": 500,
-    "max_chunk_items": 800,
+    "models": {MODEL: {"engine": "wordllama", "batch_items": BATCH_ITEMS}},
+    "checkpoint_items": BATCH_ITEMS - 2,
+    "max_chunk_items": ITEMS // 2,
     "redispatch_after_s": 2,
     "worker_alive_s": 5,
     "regions": {name: {**values, "watts_per_core": WATTS_PER_CORE} for name, values in processes.REGIONS.items()},
@@ -166,6 +168,7 @@ class Run:
     scenario: Scenario
     job_ids: list[str] = field(default_factory=list[str])
     recovery_s: float | None = None
+    lasted_s: float | None = None
 
     @property
     def on(self) -> Installation:
@@ -246,6 +249,11 @@ class Run:
             yield
         finally:
             self.on.processes[name].send_signal(signal.SIGCONT)
+
+    def over(self, fault: Fault) -> Fault:
+        """Note that a fault that lasted is over: recovering from it begins now."""
+        self.lasted_s = time.monotonic() - fault.at
+        return replace(fault, at=time.monotonic())
 
     @contextmanager
     def no_database(self) -> Generator[None]:
@@ -338,6 +346,7 @@ def run(stack: Stack, name: str) -> None:
         {
             "scenario": name,
             "backend": stack.name,
+            "lasted_s": None if made.lasted_s is None else round(made.lasted_s, 2),
             "recovery_s": None if made.recovery_s is None else round(made.recovery_s, 2),
             "lease_s": LEASE_S,
             "limit_s": limit_s,

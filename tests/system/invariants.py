@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import subprocess
-import sys
 from collections import defaultdict
 from dataclasses import dataclass
 
@@ -175,15 +173,8 @@ def _check_energy(tx: Tx, installation: Installation) -> None:
 def _check_export(installation: Installation) -> None:
     """The standalone checker agrees with the export, and the export's sums with the engine batches."""
     path = installation.root / "ledger.csv"
-    done = subprocess.run(
-        [sys.executable, "-m", "carbonq", "ledger", "export", "-o", str(path)],
-        env=installation.environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    status, said = installation.run("ledger", "export", "-o", str(path))
+    assert status == 0, said
     report = verify.check(str(path))
     assert report.problems == [], report.problems[:5]
     sums: dict[tuple[str, int], int] = defaultdict(int)

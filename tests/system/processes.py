@@ -95,6 +95,13 @@ class Installation:
         self.processes[name] = process
         return process
 
+    def run(self, *arguments: str) -> tuple[int, str]:
+        """Run a command of carbonq to its end; return its status and what it said."""
+        said = self.root / f"{arguments[0]}.txt"
+        said.unlink(missing_ok=True)
+        status = zygote.start(arguments, self.environment, said).wait(120)
+        return status, said.read_text()
+
     def start_all(self, workers: Sequence[str] = ("north", "south")) -> dict[str, tuple[str, ...]]:
         """Start all but the API, wait for the workers, and return what was started: name and arguments."""
         commands = {name: ("process", name) for name in ("control", "control-slow", "beat")}

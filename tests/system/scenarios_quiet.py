@@ -43,7 +43,7 @@ def a_stopped_worker_gives_its_chunk_back_uncounted(run: Run) -> None:
 @scenario()
 def realtime_calls_do_not_wait_for_flexible_work(run: Run) -> None:
     assert run.on.realtime("north")["status_code"] == 200
-    job_id = run.submit(6 * ITEMS)
+    job_id = run.submit(15 * ITEMS)
     run.when(lambda: run.on.job(job_id).items_succeeded, "chunk that runs")
     answers = [run.on.realtime("north") for _ in range(5)]
     assert not run.is_final(job_id)  # it answered in the middle of the work
