@@ -24,6 +24,7 @@ from carbonq import config
 from tests.conftest import require
 from tests.system import dockerfile, fleet
 from tests.system.processes import until
+from tests.system.zygote import Forked
 
 MAKE_SECRETS = dockerfile.ROOT / "ops" / "docker" / "make-secrets"
 
@@ -156,7 +157,7 @@ class Running:
     def __init__(self, root: Path, database_url: str) -> None:
         self.compose = fleet.load()
         del self.compose["services"]["worker-norcal-gpu"]
-        self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        self.processes: dict[str, subprocess.Popen[bytes] | Forked] = {}
         redis_port = _free_port()
         redis = self.compose["services"]["redis"]
         redis["command"] += ["--port", str(redis_port)]
@@ -204,7 +205,7 @@ class Running:
         def is_healthy() -> bool:
             process = self.processes.get(name)
             assert process is None or process.poll() is None, self.log(name)
-            return self.host.health(name).returncode == 0
+            return self.host.health(name) == 0
 
         until(is_healthy, 60, f"healthy {name}: {self.log(name)}", pause_s=0.5)
 
@@ -270,7 +271,7 @@ def test_the_services_work_together(running: Running) -> None:
 
     def turns_unhealthy(service: str) -> None:
         more = () if service in {"api", "flower"} else ("--stale", "3")
-        until(lambda: host.health(service, *more).returncode == 1, 30, f"unhealthy {service}", pause_s=1.0)
+        until(lambda: host.health(service, *more) == 1, 30, f"unhealthy {service}", pause_s=1.0)
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(turns_unhealthy, watched.values()))

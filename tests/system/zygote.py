@@ -15,6 +15,7 @@ import select
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -183,6 +184,7 @@ def _become(request: Mapping[str, Any], parent: int) -> NoReturn:
         os.dup2(source, target)
     os.environ.clear()
     os.environ.update(request["environment"])
+    tempfile.tempdir = None  # what TMPDIR said to this process
     os.chdir(request["cwd"])
     sys.argv = ["carbonq", *request["arguments"]]
     code = 1
