@@ -155,6 +155,22 @@ def test_a_commit_whose_answer_was_lost(world: World, monkeypatch: pytest.Monkey
     assert len(inputs_of(world)) == 3
 
 
+def test_a_commit_that_is_refused_leaves_no_blob(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    write = world.db.write
+
+    @contextmanager
+    def refused() -> Iterator[Tx]:
+        with write() as tx:
+            yield tx
+            raise StoreUnavailable("no room for the journal")
+
+    group = [waiting(world, lines(1)) for _ in range(3)]
+    monkeypatch.setattr(world.db, "write", refused)
+    store_of(world).settle(group)
+    assert [outcome(one.future) for one in group] == [("store_unavailable", None)] * 3
+    assert (world.stored(), world.files()) == ((0, 0), [])
+
+
 def test_those_that_come_while_a_group_is_stored_are_the_next_one(world: World) -> None:
     groups: list[int] = []
     reached, may_go = threading.Event(), threading.Event()
@@ -213,6 +229,8 @@ def test_a_group_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch, limit
     monkeypatch.setattr(group_commit, limit, most * len(one.data) if limit == "MAX_BYTES" else most)
     assert group_commit.fitting([one] * 3) == 3
     assert group_commit.fitting([one] * 9) == 4
+    keyed = waiting(world, lines(2), idempotency_key="k")
+    assert group_commit.fitting([one, keyed, keyed]) == 2  # the second will be answered with the first one's job
     monkeypatch.setattr(group_commit, limit, 1)
     assert group_commit.fitting([one] * 9) == 1  # one that is too large for any goes by itself
 
