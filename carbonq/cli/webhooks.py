@@ -11,7 +11,7 @@ import typer
 
 from carbonq.cli import connect
 from carbonq.cli.output import AsJson, Yes, confirm, emit_json, emit_pairs, emit_table, say
-from carbonq.errors import ConfigError, InvalidRequest
+from carbonq.errors import ConfigError
 
 if TYPE_CHECKING:
     from carbonq.client import Client
@@ -28,7 +28,7 @@ Types = Annotated[
 ]
 SecretFile = Annotated[
     str | None,
-    typer.Option("--secret-file", metavar="FILE", help="A secret of your own (whsec_...), - for stdin; else made."),
+    typer.Option("--from-file", metavar="FILE", help="A secret of your own (whsec_...), - for stdin; else made."),
 ]
 
 
@@ -109,8 +109,6 @@ def update(
     Example: carbonq webhooks update wh_01m8... --state enabled
     """
     body = _given(url=address, name=name, event_types=event or None, state=state)
-    if not body:
-        raise InvalidRequest("nothing to change was named; see `carbonq webhooks update --help`")
     with connect.open_client() as client:
         _emit(client.request("POST", _path(webhook_id), body), as_json=as_json)
 

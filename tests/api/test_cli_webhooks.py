@@ -49,8 +49,8 @@ def test_an_endpoint_from_beginning_to_end(tmp_path: Path) -> None:
     assert (changed["state"], changed["event_types"]) == ("disabled", ["job.completed"])
     assert isinstance(run("update", webhook_id).exception, InvalidRequest)
     (tmp_path / "secret").write_text(SECRET + "\n")
-    assert run("rotate", webhook_id, "--secret-file", "secret").stdout.strip() == SECRET
-    assert run("rotate", webhook_id, "--secret-file", "-", "--now", input=SECRET).stdout.strip() == SECRET
+    assert run("rotate", webhook_id, "--from-file", "secret").stdout.strip() == SECRET
+    assert run("rotate", webhook_id, "--from-file", "-", "--now", input=SECRET).stdout.strip() == SECRET
     assert json.loads(run("delete", webhook_id, "--json").stdout)["deleted"] is True
     assert isinstance(run("show", webhook_id).exception, NotFound)
     assert isinstance(run("show", "../keys").exception, NotFound)

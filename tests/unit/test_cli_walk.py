@@ -42,7 +42,14 @@ FIXED = """
 """
 
 #: What stands for a required argument or option when a command is run against a server that is down.
-FILLERS = {"source": "docs.txt", "job_id": "job_1", "deadline": "6h", "zone": "Z"}
+FILLERS = {
+    "source": "docs.txt",
+    "job_id": "job_1",
+    "deadline": "6h",
+    "zone": "Z",
+    "webhook_id": "wh_1",
+    "address": "https://a.example",
+}
 
 
 def _ids(commands: list[Any]) -> dict[str, Any]:
