@@ -7,10 +7,13 @@ Works for 1.109, 2.x and 3.x.
 from __future__ import annotations
 
 import json
+import queue
 import sys
+import threading
 import time
 from collections.abc import Callable
 from decimal import Decimal
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import openai
@@ -273,9 +276,45 @@ def one_batch_after_a_lost_answer(client: openai.OpenAI) -> None:
     assert wait(client, made.id).request_counts.total == 1
 
 
+class Receiver(BaseHTTPRequestHandler):
+    """Takes webhooks: what came is in ``came``."""
+
+    came: queue.SimpleQueue[tuple[bytes, dict[str, str]]] = queue.SimpleQueue()
+
+    def do_POST(self) -> None:
+        body = self.rfile.read(int(self.headers["content-length"]))
+        self.came.put((body, dict(self.headers)))
+        self.send_response(204)
+        self.end_headers()
+
+    def log_message(self, *_: Any) -> None:
+        pass
+
+
+def webhooks(client: openai.OpenAI) -> None:
+    """A batch that ends is told to an endpoint, and the SDK's own ``unwrap`` believes it and nothing else."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Receiver) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        asked = {"url": f"http://127.0.0.1:{server.server_port}/", "event_types": ["batch.completed"]}
+        endpoint = json.loads(client.post("/webhooks", body=asked, cast_to=str))
+        file = client.files.create(file=("in.jsonl", lines(1)), purpose="batch")
+        made = client.batches.create(input_file_id=file.id, endpoint="/v1/embeddings", completion_window="24h")
+        body, headers = Receiver.came.get(timeout=60)
+        server.shutdown()
+    event = client.webhooks.unwrap(body, headers, secret=endpoint["signing_secret"])
+    assert (event.type, event.data.id) == ("batch.completed", made.id)
+    assert isinstance(event.created_at, int) and event.id.startswith("evt_")
+    for forged in (body.replace(b"batch_", b"botch_"), body + b" "):
+        expect(
+            openai.InvalidWebhookSignatureError,
+            lambda forged=forged: client.webhooks.unwrap(forged, headers, secret=endpoint["signing_secret"]),
+        )
+
+
 if __name__ == "__main__":
     with openai.OpenAI(base_url=f"{sys.argv[1]}/v1", api_key=sys.argv[2], max_retries=2) as sdk:
         for check in (realtime, errors, attempts, files_and_batches, windows_and_refusals_of_batches):
             check(sdk)
         one_batch_after_a_lost_answer(sdk)
+        webhooks(sdk)
     sys.stdout.write(openai.__version__)

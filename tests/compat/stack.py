@@ -20,9 +20,10 @@ from carbonq.engines.protocol import Engine, EngineRequest, EngineResult, Should
 from carbonq.engines.wordllama import WordLlamaEngine
 from carbonq.errors import Conflict, EngineError, InvalidRequest, QuotaExceeded, Unavailable
 from carbonq.meters.hub import Hub
-from carbonq.model import Endpoint, Signal
+from carbonq.model import Endpoint, Scope, Signal
 from carbonq.models import BUILTIN, WORDLLAMA_256
 from carbonq.services import chunk, dispatch, finish, finish_batches, plan, realtime, submit, validate
+from carbonq.services.deliver import Deliverer
 from carbonq.services.rates import RateCache
 from carbonq.services.run import run_chunk
 from carbonq.services.site import Limits, Site
@@ -32,6 +33,7 @@ from carbonq.store import forecasts, keys, regions
 from carbonq.store.database import Database
 from carbonq.testing import FakeEngine, FakeGrid, FakeMeter, MemoryTickets, RecordedSignal
 from carbonq.units import WINDOW, window_of
+from carbonq.webhooks.sender import Sender
 from tests.api.harness import CHATTER, EMBEDDER, REGIONS, build_api, serving
 
 #: What each item burns by the fake meter, in uJ.
@@ -146,7 +148,7 @@ class Stack:
         for engine in self._engines.values():
             engine.load()
         self._prepare()
-        self.api = build_api(db, root / "blobs", clock=self.clock, tickets=self.tickets)
+        self.api = build_api(db, root / "blobs", clock=self.clock, tickets=self.tickets, webhooks_may_be_private=True)
         self.api.directory.refresh()
         self._rates = RateCache(REGIONS)
         self._rates.refresh(db, self.clock.now())
@@ -168,6 +170,8 @@ class Stack:
             limits=Limits(backoff_base_s=0.001, backoff_cap_s=0.002),
         )
         self._behind = WriteBehind(db, self.site.spool)
+        self._sender = Sender(may_be_private=True)
+        self._deliverer = Deliverer(db, self._sender, self.clock)
         self._rules = validate.Rules(
             BUILTIN, home_region="fr", limits=submit.Limits(), worker_alive_s=3600.0, max_stale_s=7200.0
         )
@@ -200,7 +204,7 @@ class Stack:
     def key(self, tenant: str) -> str:
         """Make a key of a tenant."""
         with self.db.write() as tx:
-            return keys.create(tx, tenant, "compat", False)[1]
+            return keys.create(tx, tenant, "compat", False, scopes=frozenset(Scope))[1]
 
     def start(self) -> None:
         """Begin to work."""
@@ -213,6 +217,8 @@ class Stack:
         self.tickets.woken.set()
         self._thread.join(30)
         self._behind.close()
+        self._deliverer.close()
+        self._sender.close()
         self.site.hub.close()
         if self.failure is not None:
             raise self.failure
@@ -253,6 +259,7 @@ class Stack:
             run_chunk(self.site, chunk_id, threading.Event())
         finish.finish_jobs(self.db, self.api.blobs, self.clock)
         finish_batches.finish_batches(self.db, self.api.blobs, self.clock, keep_results_days=None)
+        self._deliverer.run()
 
 
 @contextmanager
