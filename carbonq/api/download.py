@@ -6,9 +6,14 @@ A request for several ranges at once gets the whole file, as RFC 9110 allows.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from email.utils import format_datetime
+from typing import Any
 
+import anyio
+import anyio.to_thread
 from fastapi.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from carbonq.blobs import BlobInfo, BlobStore
 
@@ -39,6 +44,28 @@ def parse_range(header: str | None, size: int) -> tuple[int, int] | None:
     return start, stop
 
 
+class Streamed(StreamingResponse):
+    """Streams what an iterator yields and closes it at the end, also when the client went away in the middle.
+
+    Its file, or its look at the database, would be open until the garbage collector comes by.
+    """
+
+    def __init__(self, pieces: Iterator[bytes], **how: Any) -> None:
+        """Take the arguments of a StreamingResponse."""
+        super().__init__(pieces, **how)
+        self._pieces = pieces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Send it."""
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            close = getattr(self._pieces, "close", None)
+            if close is not None:
+                with anyio.CancelScope(shield=True):
+                    await anyio.to_thread.run_sync(close)
+
+
 def download(
     blobs: BlobStore, key: str, *, filename: str, media_type: str, asked: str | None, if_range: str | None
 ) -> Response:
@@ -61,7 +88,7 @@ def download(
     headers["Content-Length"] = str(stop - start)
     if span is not None:
         headers["Content-Range"] = f"bytes {start}-{stop - 1}/{info.size}"
-    return StreamingResponse(
+    return Streamed(
         blobs.pieces(key, start, stop),
         status_code=200 if span is None else 206,
         headers=headers,

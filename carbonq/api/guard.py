@@ -6,6 +6,7 @@ Plain ASGI, so that streams pass.
 from __future__ import annotations
 
 from http import HTTPStatus
+from urllib.parse import parse_qsl
 
 from fastapi import Request
 from fastapi.responses import Response
@@ -53,8 +54,14 @@ def _refusal(scope: Scope) -> Response | None:
         )
     if "\0" in path or b"%00" in query:
         # No name has one, and PostgreSQL cannot be asked about it.
+        found = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
+        param = next((name for name, value in found if "\0" in name + value), None)
         return problems.problem(
-            HTTPStatus.BAD_REQUEST, "the path or the query contains a NUL character (%00)", code="invalid_request"
+            HTTPStatus.BAD_REQUEST,
+            f"{param or 'the path'} contains a NUL character (%00)",
+            code="invalid_request",
+            param=param,
+            instance=path,
         )
     codings = {
         coding.strip().lower()

@@ -8,12 +8,12 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from fastapi import APIRouter, Query
-from fastapi.responses import StreamingResponse
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
 from carbonq.api import views
 from carbonq.api.auth import Caller, needs
 from carbonq.api.context import Api, ApiDep, CallerDep
+from carbonq.api.download import Streamed
 from carbonq.api.openapi import Answer, Content, gives, operation
 from carbonq.api.shapes.ledger import CheckedEntry, EntryPage
 from carbonq.errors import InvalidRequest, NotFound
@@ -83,7 +83,7 @@ _FILE = Answer(
 
 
 @router.get("/v1/ledger.csv", **operation("download_ledger", "ledger", answers={200: _FILE}, errors=("not_found",)))
-def ledger_csv(api: ApiDep, caller: CallerDep, wanted: Annotated[Download, Query()]) -> StreamingResponse:
+def ledger_csv(api: ApiDep, caller: CallerDep, wanted: Annotated[Download, Query()]) -> Streamed:
     """Stream the caller's entries as CSV (RFC 4180); ``python -m carbonq.verify FILE.csv`` recomputes it.
 
     A download that broke off goes on with ``after``, the last whole line's ``entry_id`` (``#revision`` behind it where
@@ -93,7 +93,7 @@ def ledger_csv(api: ApiDep, caller: CallerDep, wanted: Annotated[Download, Query
     selection = replace(wanted.selection(caller), all_revisions=wanted.revisions == "all", after=wanted.after)
     pieces = streaming.stream(api.db, selection, wanted.format_, has_header=wanted.header == "present")
     name = f"ledger-{wanted.job_id}" if wanted.job_id else "ledger"
-    return StreamingResponse(
+    return Streamed(
         pieces,
         media_type=wanted.format_.media_type.replace("present", wanted.header),
         headers={"Content-Disposition": f'attachment; filename="{name}.{wanted.format_.value}"'},
