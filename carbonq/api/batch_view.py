@@ -115,6 +115,8 @@ def plain_view(batch: Batch, counts: Progress | None) -> dict[str, Any]:
 _CARBON: dict[str, Any] = {
     "phase": None,
     "window": None,
+    "eta": None,
+    "last_progress_at": None,
     "region": None,
     "regions": {},
     "deadline": None,
@@ -148,11 +150,14 @@ _USAGE_CARBON = (
 
 def _carbon(api: Api, batch: Batch, counts: Progress, found: Figures, held: Sequence[PlacedChunk]) -> dict[str, Any]:
     regions = Counter(one.region for one in held if one.region is not None)
+    window = _window(held)
     reasons = Counter(one.reason for one in held if one.reason is not None)
     carbon = {
         **_CARBON,
         "phase": _phase(api, batch, counts, held),
-        "window": _window(held),
+        "window": window,
+        "eta": None if window is None or batch.is_final else window["end"],
+        "last_progress_at": views.time_or_none(counts.progress_at),
         "region": next(iter(regions)) if len(regions) == 1 else None,
         "regions": dict(sorted(regions.items())),
         "deadline": iso(batch.expires_at),

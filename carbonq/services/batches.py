@@ -14,7 +14,7 @@ from carbonq import ids, terms
 from carbonq.clock import Clock
 from carbonq.errors import Conflict, InvalidRequest
 from carbonq.model import Endpoint, Quota
-from carbonq.services import quota
+from carbonq.services import hold, quota
 from carbonq.store import batches, events, files
 from carbonq.store.batches import Batch, BatchState, Origin
 from carbonq.store.database import Database, Tx
@@ -57,7 +57,8 @@ def create(
     """Store a batch whose input is still to be read, and return it; False: an earlier request's came back.
 
     Raises NotFound for an input file that is not there, InvalidRequest for one of another purpose or an idempotency
-    key that stands for another request, QuotaExceeded where its lines alone are too many, StoreUnavailable.
+    key that stands for another request or a tenant that is draining, QuotaExceeded where its lines alone are too many,
+    StoreUnavailable.
     """
     now = clock.now()
     with db.write() as tx:
@@ -73,6 +74,9 @@ def create(
                 f"file {file.file_id} is for {file.purpose}; upload the requests with purpose batch",
                 param="input_file_id",
             )
+        refused = hold.refusal(tx, new.tenant, "")
+        if refused is not None:
+            raise refused
         # Kept only when its jobs are stored; said here because a client waits here.
         quota.check(
             tx,

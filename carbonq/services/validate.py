@@ -225,7 +225,10 @@ def _store(
     limits: Quota,
     factor: float,
 ) -> bool:
-    if not batches.start(tx, batch.batch_id, model=str(reading.model), items_total=reading.lines, at=now):
+    last_at = max(job.deadline_at for job, _ in made)
+    if not batches.start(
+        tx, batch.batch_id, model=str(reading.model), items_total=reading.lines, expires_at=last_at, at=now
+    ):
         return False  # cancelled meanwhile, or another process was faster
     limits = quota.limits_of(tx, batch.tenant, limits)
     quota.reserve(  # all at once: what is not stored yet is in no count

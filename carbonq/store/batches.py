@@ -82,7 +82,10 @@ class Origin:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a batch's jobs are together. ``is_started``: some part of it ran or runs."""
+    """How far a batch's jobs are together.
+
+    ``is_started``: some part of it ran or runs; ``progress_at``: machine time when an event told of progress last.
+    """
 
     jobs: int = 0
     total: int = 0
@@ -92,6 +95,7 @@ class Progress:
     cancelled: int = 0
     is_started: bool = False
     infeasible: str | None = None
+    progress_at: datetime | None = None
 
     @property
     def ended(self) -> int:
@@ -210,12 +214,17 @@ def validating(tx: Tx, limit: int) -> list[str]:
     return list(tx.execute(waiting.order_by(batches.c.created_at, batches.c.batch_id).limit(limit)).scalars())
 
 
-def start(tx: Tx, batch_id: str, *, model: str, items_total: int, at: datetime) -> bool:
-    """Move a batch from validating to in progress; False when it is not validating any more."""
+def start(tx: Tx, batch_id: str, *, model: str, items_total: int, expires_at: datetime, at: datetime) -> bool:
+    """Move a batch from validating to in progress; False when it is not validating any more.
+
+    ``expires_at`` is the last of its lines' deadlines.
+    """
     statement = (
         update(batches)
         .where(batches.c.batch_id == batch_id, batches.c.state == BatchState.VALIDATING)
-        .values(state=BatchState.IN_PROGRESS, model=model, items_total=items_total, in_progress_at=at)
+        .values(
+            state=BatchState.IN_PROGRESS, model=model, items_total=items_total, expires_at=expires_at, in_progress_at=at
+        )
     )
     return tx.execute(statement).rowcount == 1
 
@@ -340,6 +349,7 @@ def progress(tx: Tx, batch_ids: Sequence[str]) -> dict[str, Progress]:
             *(func.sum(jobs.c[name]) for name in names),
             func.count(jobs.c.started_at),
             func.min(jobs.c.infeasible),
+            func.max(jobs.c.progress_at),
         )
         .where(is_any_of(tx, jobs.c.batch_id, sorted(batch_ids)))
         .group_by(jobs.c.batch_id)
@@ -347,7 +357,9 @@ def progress(tx: Tx, batch_ids: Sequence[str]) -> dict[str, Progress]:
     found: dict[str, Progress] = {}
     for row in tx.execute(statement):
         values: tuple[Any, ...] = tuple(row)
-        batch_id, *counts, started, infeasible = values
-        made = Progress(*(int(count) for count in counts), is_started=started > 0, infeasible=infeasible)
+        batch_id, *counts, started, infeasible, progress_at = values
+        made = Progress(
+            *(int(count) for count in counts), is_started=started > 0, infeasible=infeasible, progress_at=progress_at
+        )
         found[batch_id] = made
     return found

@@ -89,8 +89,8 @@ GRANT UPDATE (state, started_at, items_succeeded, items_failed, items_expired, i
 GRANT SELECT, INSERT, UPDATE (deleted_at) ON files TO carbonq_api;
 GRANT SELECT, INSERT, UPDATE (deleted_at), DELETE ON files TO carbonq_control;
 GRANT SELECT, INSERT, UPDATE (state, cancelling_at) ON batches TO carbonq_api;
-GRANT SELECT, UPDATE (state, model, errors, items_total, output_file_id, error_file_id, usage, in_progress_at,
-                      finalizing_at, finished_at) ON batches
+GRANT SELECT, UPDATE (state, model, errors, items_total, output_file_id, error_file_id, usage, expires_at,
+                      in_progress_at, finalizing_at, finished_at) ON batches
   TO carbonq_control;
 
 GRANT SELECT ON items TO carbonq_api, carbonq_control, carbonq_worker;

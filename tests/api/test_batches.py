@@ -237,6 +237,7 @@ def test_carbon_says_where_it_waits_and_what_is_foretold(harness: Harness, http:
     starts = harness.clock.now() + timedelta(seconds=600)
     assert (carbon["phase"], carbon["region"], carbon["regions"]) == ("waiting", "se", {"se": 1})
     assert carbon["window"] == {"start": iso(starts), "end": iso(starts + timedelta(minutes=5)), "region": "se"}
+    assert carbon["eta"] == carbon["window"]["end"]
     # half of 10 Wh at PUE 1.1 and 100 g/kWh
     assert carbon["planned_gco2e"] == pytest.approx(0.005 * 1.1 * 100)
     assert carbon["reason"] == "carbon"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import tracemalloc
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -100,6 +101,10 @@ def test_lines_with_terms_of_their_own_are_jobs_of_their_own(world: World) -> No
     with world.db.read() as tx:
         counts = batches.progress(tx, [batch.batch_id])[batch.batch_id]
     assert (counts.jobs, counts.total) == (3, 5)
+    later = add(world, line(0) + line(1, carbon={"deadline": "2d"}))
+    assert read(world) == 1
+    assert get(world, later).expires_at == later.created_at + timedelta(days=2)
+    assert get(world, batch).expires_at == batch.expires_at
 
 
 BAD = [
@@ -253,8 +258,13 @@ def test_a_batch_that_is_cancelled_while_it_is_read_gets_no_jobs(world: World, m
 def test_a_draining_tenant_or_model_takes_no_batch(world: World, kind: str) -> None:
     name = {"tenant": "default", "model": "words"}[kind]
     hold.set_state(world.db, world.clock, HeldKind(kind), name, RegionState.DRAINING)
+    if kind == "tenant":
+        with pytest.raises(submit.InvalidRequest) as refused:
+            add(world, 1)
+        assert refused.value.code == "tenant_draining"
+        return
     (error,) = errors(failed(world, lines(1)))
-    assert error[0] == f"{kind}_draining"
+    assert error[0] == "model_draining"
 
 
 def test_a_quota_is_kept_when_jobs_are_stored(world: World) -> None:
@@ -335,6 +345,25 @@ def test_an_upload_is_checked_in_whatever_pieces_it_comes(world: World, size: in
             intake(world, data, size, **limits)
         assert (error.value.code, error.value.line) == (code, number), data
     assert intake(world, line(1), size, max_bytes=len(line(1)), max_line_bytes=len(line(1)) - 1, max_lines=1).lines == 1
+
+
+def test_an_upload_takes_no_more_memory_the_longer_it_is(world: World) -> None:
+    piece = b"".join(line(n, "x" * 3000) for n in range(160))
+    tracemalloc.start()
+    try:
+        with world.blobs.stage() as staged:
+            taking = file_service.Intake(staged, max_bytes=10**9, max_lines=10**9, max_line_bytes=4000)
+            taking.write(piece)
+            before, _ = tracemalloc.get_traced_memory()
+            tracemalloc.reset_peak()
+            for _ in range(20):
+                taking.write(piece)
+            after, peak = tracemalloc.get_traced_memory()
+        assert staged.size == 21 * len(piece)
+        assert after - before < 100_000
+        assert peak - before < 3 * len(piece)
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_line_without_an_end_costs_no_more_memory_than_its_limit(world: World) -> None:

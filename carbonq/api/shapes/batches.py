@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
+from pydantic import Field
+
 from carbonq.api.shapes.words import OUT, JobId, ModelName, OpenShape, Page, RegionName, Shape, Time, Unix, eg
 from carbonq.model import Endpoint, LatePolicy, Quality, RateStatus
 from carbonq.store.batches import BatchState
@@ -167,6 +169,8 @@ class BatchCarbon(OpenShape):
 
     phase: Annotated[str, eg("waiting")]
     window: BatchWindow | None
+    eta: Annotated[Time | None, Field(description="when its last window ends, as planned now")]
+    last_progress_at: Annotated[Time | None, Field(description="by the machines' clocks")]
     region: RegionName | None
     regions: Annotated[dict[str, int], eg({"fr": 2}, says="its chunks by region")]
     deadline: Time
