@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from fastapi import Request
 from limits import RateLimitItemPerMinute
@@ -113,7 +114,8 @@ class RateLimits:
     async def close(self) -> None:
         """Close the connections to Redis."""
         if self._redis is not None:
-            await self._redis.bridge.get_connection().aclose()
+            bridge: Any = self._redis.bridge  # the one of redis-py, which has more than the library's type says
+            await bridge.get_connection().aclose()
 
     def _bounds(self, caller: Caller, kind: str) -> list[_Bound]:
         quota = self._quota_of(caller.tenant)

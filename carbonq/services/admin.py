@@ -57,12 +57,15 @@ def limit_tenant(db: Database, tenant: str, changes: Mapping[str, int | str | No
     for name, value in changes.items():
         if name not in quota.NAMES:
             raise InvalidRequest(f"{name} is no limit; there are {', '.join(quota.NAMES)}", param=name)
+        if isinstance(value, str) and value != "default":
+            raise InvalidRequest(f"{name} {value!r} is neither a number nor default", param=name)
         if isinstance(value, int) and not 0 <= value <= MAX_LIMIT:
             raise InvalidRequest(f"{name} {value} is not between 0 and {MAX_LIMIT:,}", param=name)
     with db.write() as tx:
         quotas.lock(tx, tenant)
         before = quotas.own_limits(tx, tenant)
-        after = {name: value for name, value in {**before, **changes}.items() if value != "default"}
+        # The one text there is unsets a limit.
+        after = {name: value for name, value in {**before, **changes}.items() if not isinstance(value, str)}
         if after != before:
             quotas.put_limits(tx, tenant, after)
             admin_log.append(tx, Action(actor, "tenant.limited", tenant, tenant, before=before, after=after))

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import update
 
@@ -176,7 +176,12 @@ ACTS = st.one_of(
 )
 
 
-@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+# Without shrinking: each example takes some forty transactions.
+@settings(
+    max_examples=20,
+    phases=(Phase.explicit, Phase.reuse, Phase.generate),
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
 @given(acts=st.lists(ACTS, min_size=4, max_size=16))
 def test_what_is_reserved_is_what_is_open(
     sqlite_database: Database, blobs: FolderStore, acts: list[tuple[str, int, int]]
