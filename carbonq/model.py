@@ -117,9 +117,7 @@ class Usage:
 
     def plus(self, other: Usage) -> Usage:
         """Return the sum."""
-        return Usage(
-            self.open_jobs + other.open_jobs, self.items + other.items, self.input_bytes + other.input_bytes
-        )
+        return Usage(self.open_jobs + other.open_jobs, self.items + other.items, self.input_bytes + other.input_bytes)
 
 
 class AttemptOutcome(StrEnum):
@@ -198,7 +196,8 @@ class Model:
 
     ``max_input_tokens`` is the limit on one item's input. ``tokens_per_s`` and ``uj_per_token`` are documented starting
     values per slot, used until (model, hardware) has been measured. ``w_*`` are the token weights of shares, stated
-    unless ``weights_learned_at`` says when (machine time) they were learned.
+    unless ``weights_learned_at`` says when (machine time) they were learned. ``script_tokens`` are the tokens of a
+    character outside ASCII by the first byte of its UTF-8: (the byte from which on, tokens), rising; empty: by bytes.
     """
 
     name: str
@@ -219,6 +218,7 @@ class Model:
     weights_learned_at: datetime | None = None
     precision: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    script_tokens: tuple[tuple[int, float], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

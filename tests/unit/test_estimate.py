@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from decimal import Decimal
 from typing import Any
 
@@ -10,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from carbonq import estimate, models
+from carbonq.engines.wordllama import WordLlamaEngine
 from carbonq.model import Endpoint, Model, Region, Throughput
 from carbonq.units import wh
 
@@ -138,3 +140,47 @@ def test_a_server_s_model_starts_with_the_energy_of_its_size_and_gpu_until_it_wa
         assert estimate.speed(made[name], "cpu", {}).uj_per_token == pytest.approx(made[name].uj_per_token, rel=0.02)
     measured = {("big", "h100"): Throughput("big", "h100", 90.0, 7, 3)}
     assert estimate.speed(made["big"], "h100", measured) == (90.0, 7, True)
+
+
+SCRIPTS = [
+    "规划器将每一部分工作放在预测值最低且仍能满足截止日期的窗口中。",
+    "プランナーは、期限を守りながら予測が最も低い時間帯に作業の各部分を配置します。",
+    "플래너는 마감일을 지키면서 예측이 가장 낮은 창에 작업의 각 부분을 배치합니다.",
+    "😀😁😂🤣😃😄😅😆😉😊😋😎😍😘🥰😗😙😚🙂🤗",
+    "Планировщик размещает каждую часть работы в окне с наименьшим прогнозом.",
+    "Die Größe der Übertragung hängt vom Gerät ab, für jede Prüfung gelten Fristen.",
+]
+
+
+@pytest.mark.parametrize("text", SCRIPTS)
+def test_scripts_outside_ascii_are_estimated_as_the_tokenizer_that_ships_counts_them(text: str) -> None:
+    tokenizer = shipped()
+    true = len(tokenizer.encode(text, add_special_tokens=False).ids)
+    assert estimate.text_tokens(text, models.WORDLLAMA_256) == pytest.approx(true, rel=0.3)
+    # A text at the limit is never refused for an estimate above it.
+    assert not estimate.is_surely_over(estimate.text_tokens(text, models.WORDLLAMA_256), true)
+
+
+@functools.cache
+def shipped() -> Any:
+    engine = WordLlamaEngine(models.WORDLLAMA_256)
+    engine.load()
+    return engine._tokenizer  # pyright: ignore[reportPrivateUsage]
+
+
+def test_what_is_not_measured_is_estimated_by_bytes_and_what_is_ascii_by_characters() -> None:
+    url = {"engine": "openai_http", "base_url": "http://h/v1"}
+    own = {"engine": "llama_cpp", "path": "/m.gguf"}
+    made = models.catalogue({"served": url, "file": own})
+    for model in made.values():
+        assert estimate.text_tokens("a" * 420, model) == round(420 / model.chars_per_token + 0.49)
+    for name in ("served", "file"):
+        assert estimate.text_tokens("规" * 42, made[name]) == 30  # 126 bytes by 4.2
+    assert estimate.text_tokens("规" * 42, made["smollm2-135m-instruct"]) == 76
+
+
+@given(st.text(max_size=200), st.text(max_size=50))
+@settings(max_examples=40, deadline=None)
+def test_more_text_is_never_estimated_at_less(text: str, more: str) -> None:
+    for model in (models.WORDLLAMA_256, models.SMOLLM2_135M_INSTRUCT, CHAT):
+        assert 1 <= estimate.text_tokens(text, model) <= estimate.text_tokens(text + more, model)
