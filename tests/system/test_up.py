@@ -1,4 +1,4 @@
-"""``carbonq up`` as a person runs it: Ctrl-C, a second start, and everything that can keep it from starting."""
+"""``carbonq up`` as a person runs it: killed, started again, and everything that can keep it from starting."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def documents(folder: Path, count: int = 5) -> Path:
 
 
 def test_a_whole_life(up: Up, tmp_path: Path) -> None:
-    up.start()
+    up.start(PATH="/nonexistent")
     assert set(up.pids) == {
         "broker",
         "control",
@@ -125,6 +125,8 @@ def test_a_whole_life(up: Up, tmp_path: Path) -> None:
         "api",
         "flower",
     }
+    # Without a server on PATH the wheel serves.
+    assert psutil.Process(up.pids["broker"]).name().startswith("valkey-server")
     arguments = " ".join(" ".join(psutil.Process(pid).cmdline()) for pid in up.pids.values())
     found = address.running(up.data_dir)
     assert found is not None
@@ -141,26 +143,12 @@ def test_a_whole_life(up: Up, tmp_path: Path) -> None:
     with httpx.Client(base_url=found.flower_url, auth=("carbonq", password)) as flower:
         until(lambda: {one["name"] for one in flower.get("/api/queues/length").json()["active_queues"]} == queues)
 
-    second = up.run("up")
-    assert second.returncode == 1
-    assert "another carbonq runs on" in second.stderr
-    assert len(second.stderr.splitlines()) == 1
-
     out = tmp_path / "out.jsonl"
     done = up.run("submit", "embeddings", str(documents(tmp_path)), "--deadline", "2h", "--wait", "-o", str(out))
     assert done.returncode == 0, done.stderr + up.logs()
     assert sorted(json.loads(line)["custom_id"] for line in out.read_text().splitlines()) == [f"d{n}" for n in range(5)]
 
-    code, told = up.stop()
-    assert code == 0, told
-    assert "stopped" in told
-    assert not any(is_running(pid) for pid in up.pids.values())
-    assert address.running(up.data_dir) is None
-
-    # A second start resumes: the first job is there. Killed, it leaves nothing behind, and its waiting work runs later.
-    up.start()
-    listed = json.loads(up.run("jobs", "list", "--json").stdout)
-    assert [job["state"] for job in listed] == ["completed"]
+    # Killed, it leaves nothing behind.
     for pid in (up.pids["worker-north"], up.pids["worker-south"]):
         os.kill(pid, signal.SIGSTOP)  # so that nothing runs before the end
     with up.client() as client:
@@ -170,12 +158,23 @@ def test_a_whole_life(up: Up, tmp_path: Path) -> None:
     up.process.communicate()
     until(lambda: not any(is_running(pid) for pid in up.pids.values()))
 
-    # Without a server on PATH the wheel serves.
-    up.start(PATH="/nonexistent")
-    assert psutil.Process(up.pids["broker"]).name().startswith("valkey-server")
+    # The next start resumes: the first job is there, and the work that waited runs. (Ctrl-C: test_wheel.py.)
+    up.start()
     with up.client() as client:
         assert client.wait(job["id"], timeout_s=90)["state"] == "completed"
-    assert up.stop(signal.SIGTERM)[0] == 0
+    listed = json.loads(up.run("jobs", "list", "--json").stdout)
+    assert [job["state"] for job in listed] == ["completed", "completed"]
+
+    second = up.run("up")
+    assert second.returncode == 1
+    assert "another carbonq runs on" in second.stderr
+    assert len(second.stderr.splitlines()) == 1
+
+    code, told = up.stop(signal.SIGTERM)
+    assert code == 0, told
+    assert "stopped" in told
+    assert not any(is_running(pid) for pid in up.pids.values())
+    assert address.running(up.data_dir) is None
 
 
 def test_a_used_port_is_one_sentence_and_nothing_is_left(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 import carbonq
@@ -190,7 +191,9 @@ def test_it_works_in_a_folder_with_workers_of_its_own(up: Up, wheel: Path) -> No
     findings = json.loads(up.run("carbonq", "doctor", "--json"))
     assert "ports" in {one["check"] for one in findings}
 
+    started = psutil.Process(up.process.pid).children()
     code, said = up.stop()
     assert code == 0, said
     assert "stopped" in said
+    assert len(started) >= 8 and psutil.wait_procs(started, timeout=10)[1] == []
     assert "the user's own" not in up.logs()
