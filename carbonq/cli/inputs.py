@@ -10,6 +10,7 @@ from itertools import chain
 from pathlib import Path
 from typing import BinaryIO
 
+from carbonq.cli.output import say
 from carbonq.errors import InvalidRequest
 
 
@@ -36,6 +37,8 @@ def opened(source: str) -> Generator[Given]:
 
     max_line_bytes = config.given().basics().max_line_bytes
     if source == "-":
+        if sys.stdin.isatty():
+            say("reading from this terminal; Ctrl-D ends it")
         yield Given(sys.stdin.buffer, None, max_line_bytes)
         return
     path = Path(source)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 import typing
 from pathlib import Path
@@ -48,6 +49,9 @@ FILLERS = {
     "deadline": "6h",
     "zone": "Z",
     "webhook_id": "wh_1",
+    "from_": "2026-01-01T00:00Z",
+    "to": "2026-02-01T00:00Z",
+    "signal": "marginal",
     "address": "https://a.example",
 }
 
@@ -145,10 +149,9 @@ def _run(arguments: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
 def _filled(command: Any) -> list[str]:
     arguments: list[str] = []
     for param in command.params:
+        filler = FILLERS.get(param.name, "x")
         if param.required or param.name == "source":
-            arguments += (
-                [FILLERS[param.name]] if param.param_type_name == "argument" else [param.opts[0], FILLERS[param.name]]
-            )
+            arguments += [filler] if param.param_type_name == "argument" else [param.opts[0], filler]
     return arguments
 
 
@@ -165,6 +168,30 @@ def test_a_server_that_is_down_is_one_sentence(
     written = capsys.readouterr()
     assert not written.out
     assert written.err.startswith("carbonq: no carbonq answers at http://127.0.0.1:9;") and written.err.count("\n") == 1
+
+
+def _needs_database(command: Any) -> bool:
+    source = inspect.getsource(inspect.unwrap(command.callback))
+    return "open_database" in source or "_opened()" in source
+
+
+LOCAL = [one for one in LEAVES if not connect.is_remote(one[1].callback) and _needs_database(one[1])]
+
+
+@pytest.mark.parametrize(("words", "command", "context"), **_ids(LOCAL))
+def test_where_there_is_no_database_one_sentence_says_so_and_none_is_made(
+    words: tuple[str, ...], command: Any, context: Any, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    monkeypatch, capsys = request.getfixturevalue("monkeypatch"), request.getfixturevalue("capsys")
+    monkeypatch.chdir(tmp_path)
+    assert _run([*words[1:], *_filled(command)], monkeypatch) == 1
+    written = capsys.readouterr()
+    assert not written.out and not list(tmp_path.iterdir())
+    assert written.err.startswith("carbonq: ") and written.err.count("\n") == 1
+
+
+def test_there_are_such_commands() -> None:
+    assert len(REMOTE) > 10 and len(LOCAL) > 15
 
 
 def test_interrupted_is_exit_status_130(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
