@@ -13,9 +13,9 @@ PYTHON ?= $(shell $(FIND_PYTHON))
 demo: $(VENV)/.run ## install what it needs into .venv and run the main job end to end
 	$(BIN)/carbonq demo
 
-# Two processes for two cores; what starts real processes waits more than it works, and comes first.
+# Three processes for two cores: what starts real processes waits as long as it works, and comes first.
 test: $(VENV)/.dev ## the whole test suite
-	$(BIN)/pytest -n 2 --no-loadscope-reorder
+	$(BIN)/pytest -n 3 --no-loadscope-reorder
 
 # CHAOS_FIGURES=FILE writes how long each recovery took and what every wasted entry was wasted on.
 chaos: $(VENV)/.dev ## every scenario of the chaos suite on every backend; about twenty minutes

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-#: The longest first: with two processes each file goes to one of them, and none must begin when all others are done.
+#: The longest first: each file goes to one of the processes, and none must begin when all others are done.
 LONGEST = ("chaos", "benches", "up", "operations", "compose", "wheel", "hosts", "dockerfile", "roles", "ending")
 
 HERE = Path(__file__).parent

@@ -376,7 +376,7 @@ def wild_cases(draw: st.DrawFn) -> tuple[list[ChunkNeed], list[list[int]], list[
     return needs, slots, rates, now
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(wild_cases())
 def test_invariant_9_slots_are_never_exceeded_and_the_bound_holds(
     case: tuple[list[ChunkNeed], list[list[int]], list[list[float]], datetime],
