@@ -18,7 +18,7 @@ from carbonq.api.openapi import gives, operation, sends
 from carbonq.api.shapes.health import Alive, Ready
 from carbonq.errors import CarbonqError, StoreUnavailable
 from carbonq.model import JobState
-from carbonq.store import chunks, deaf, engine_figures, jobs, schema, seals, sources
+from carbonq.store import chunks, deaf, engine_figures, jobs, schema, seals, sources, webhooks
 
 logger = logging.getLogger(__name__)
 
@@ -76,6 +76,7 @@ def metrics(api: ApiDep) -> Response:
             now = api.clock.now()
             overdue, failing = jobs.count_overdue(tx, now), chunks.count_failing(tx)
             engines = engine_figures.since(tx, now - ENGINES_OF)
+            pending, oldest_s = webhooks.backlog(tx)
     except StoreUnavailable:
         telemetry.JOBS.clear()  # unknown is absent, not a stale figure
         telemetry.DEAF_WORKERS.clear()
@@ -83,6 +84,7 @@ def metrics(api: ApiDep) -> Response:
         telemetry.CHUNKS_TRIED.clear()
         telemetry.show_engines(())
         telemetry.show_sources(())
+        pending, oldest_s = float("nan"), float("nan")
     else:
         telemetry.JOBS_OVERDUE.set(overdue)
         telemetry.CHUNKS_TRIED.clear()
@@ -94,6 +96,8 @@ def metrics(api: ApiDep) -> Response:
         telemetry.show_sources(sources.figures(states, api.clock.now(), api.max_stale_s))
         for state in JobState:
             telemetry.JOBS.labels(state.value).set(counts.get(state, 0))
+    telemetry.WEBHOOKS_PENDING.set(pending)
+    telemetry.WEBHOOKS_PENDING_AGE_SECONDS.set(oldest_s)
     telemetry.show_seals(*_seal_ages(api))
     snapshot = api.directory.snapshot
     for name in snapshot.regions:

@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.system, pytest.mark.timeout(150)]
 
 SECRET = "whsec_MTIzNDU2Nzg5MDEyMzQ1Njc4OTAxMjM0"
 
-#: What the test adds to the recipe: a task that leaves a trace, and a broker that soon gives a killed worker's tasks back.
+#: What the test adds: a task that leaves a trace, and a broker that soon gives a killed worker's tasks back.
 MORE = """
 import json, os
 import signals
