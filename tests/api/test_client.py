@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -240,6 +243,18 @@ def test_what_can_be_completed(remote: Harness, monkeypatch: pytest.MonkeyPatch)
     assert completed("carbonq jobs sh") == ["show"]
     monkeypatch.setenv("CARBONQ_API_URL", "http://127.0.0.1:9")
     assert completed("carbonq jobs show job_") == []
+
+
+@pytest.mark.system
+def test_ctrl_c_ends_at_once_and_says_how_to_go_on(remote: Harness) -> None:
+    job_id = run("submit", "embeddings", "docs.txt", "--deadline", "6h").stdout.strip()
+    command = [sys.executable, "-m", "carbonq", "jobs", "watch", job_id]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as watching:
+        until(lambda: Topic("acme", job_id=job_id) in remote.api.feed._readers, "it to follow the events", timeout_s=60)
+        watching.send_signal(signal.SIGINT)
+        out, err = watching.communicate(timeout=20)
+    assert (watching.returncode, out) == (130, "")
+    assert err == f"{job_id} goes on without this command; carbonq jobs watch {job_id}\n"
 
 
 def _under_a_path(app: Any) -> Any:
