@@ -11,11 +11,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Text, bindparam, func, insert, select
+from sqlalchemy import ColumnElement, Select, func, select
 
 from carbonq.events import BATCH_FINAL, JOB_FINAL, PUBLIC
+from carbonq.store import bulk
 from carbonq.store.database import Tx
-from carbonq.store.dialect import running_transactions, take_transaction_id, write_now
+from carbonq.store.dialect import insert_columns, is_any_of, running_transactions, take_transaction_id, write_now
 from carbonq.store.tables import events, jobs
 
 
@@ -67,25 +68,29 @@ def append_many(tx: Tx, rows: Sequence[NewEvent]) -> None:
     if not rows:
         return
     recorded_at = write_now(tx)
-    # A job's batch is looked up where the row is made: no way to the database and back for it.
-    batch_of_job = select(jobs.c.batch_id).where(jobs.c.job_id == bindparam("of_job")).scalar_subquery()
-    statement = insert(events).values(batch_id=func.coalesce(bindparam("of_batch", type_=Text()), batch_of_job))
-    tx.execute(
-        statement,
-        [
-            {
-                "recorded_at": recorded_at,
-                "at": row.at,
-                "tenant": row.tenant,
-                "job_id": row.job_id,
-                "type": row.type,
-                "data": dict(row.data),
-                "of_job": row.job_id,
-                "of_batch": row.data.get("id") if row.type.startswith("batch.") else None,
-            }
-            for row in rows
+    of_job = _batches_of(tx, [row.job_id for row in rows if row.job_id is not None])
+    columns: dict[str, list[Any]] = {
+        "recorded_at": [recorded_at] * len(rows),
+        "at": [row.at for row in rows],
+        "tenant": [row.tenant for row in rows],
+        "job_id": [row.job_id for row in rows],
+        "type": [row.type for row in rows],
+        "data": [dict(row.data) for row in rows],
+        "batch_id": [
+            row.data.get("id") if row.type.startswith("batch.") else of_job.get(row.job_id or "") for row in rows
         ],
+    }
+    # One statement for all: those of a group of new jobs, or of a checkpoint, are many.
+    insert_columns(tx, events, {name: bulk.bound(tx, events, name, values) for name, values in columns.items()})
+
+
+def _batches_of(tx: Tx, job_ids: Sequence[str]) -> dict[str, str]:
+    if not job_ids:
+        return {}
+    statement = select(jobs.c.job_id, jobs.c.batch_id).where(
+        is_any_of(tx, jobs.c.job_id, sorted(set(job_ids))), jobs.c.batch_id.is_not(None)
     )
+    return {job_id: batch_id for job_id, batch_id in tx.execute(statement)}
 
 
 def after(tx: Tx, tenant: str | None, job_id: str | None = None, event_id: int = 0, limit: int = 1_000) -> list[Event]:

@@ -186,7 +186,7 @@ def test_bad_inline_items(harness: Harness, http: httpx.Client) -> None:
         response = http.post("/v1/jobs", json=body)
         assert (response.status_code, response.json()["error"]["param"]) == (400, "items")
     response = http.post("/v1/jobs", content=b"<xml/>", headers={"Content-Type": "application/xml"})
-    assert response.status_code == 400
+    assert response.status_code == 415
     assert_nothing_stays(harness)
 
 

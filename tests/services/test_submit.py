@@ -99,7 +99,7 @@ CASES: list[tuple[bytes, dict[str, Any], Callable[[World], None], str, str, int 
     (
         line(1, carbon={"deadline": "1h"}),
         {},
-        {},
+        _nothing,
         "invalid_request",
         "carbon cannot be said of single lines",
         1,
