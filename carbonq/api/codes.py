@@ -176,7 +176,9 @@ BATCH_CODES: Mapping[str, Code] = {
 }
 
 #: Codes that never leave a process, or that the command line and the client make themselves.
-INNER_CODES: frozenset[str] = frozenset({"caller_gone", "invalid_csv", "lease_lost", "overtaken", "unreachable"})
+INNER_CODES: frozenset[str] = frozenset(
+    {"caller_gone", "invalid_csv", "invalid_signature", "lease_lost", "overtaken", "unreachable"}
+)
 
 
 def page() -> str:

@@ -12,7 +12,7 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 
 from carbonq import jsonl
-from carbonq.api import schemas, small, views
+from carbonq.api import job_terms, schemas, small, views
 from carbonq.api.auth import Caller, needs
 from carbonq.api.body import drain, media_type_of, read_bytes, read_object, stage, unsupported
 from carbonq.api.context import Api, ApiDep, CallerDep
@@ -64,12 +64,19 @@ FIELDS = (
     Parameter("late_policy", "what becomes of items that are late", {"type": "string", "enum": list(LatePolicy)}),
 )
 
+#: Headers that say what the fields leave out.
+TERMS_HEADERS = (
+    *("X-Carbonq-Deadline", "X-Carbonq-Late-Policy", "X-Carbonq-Max-Gco2e", "X-Carbonq-Product-Line"),
+    *("X-Carbonq-Regions", "X-Carbonq-Workload"),
+)
+
 #: What may be wrong with the fields or lines of a job.
 REFUSALS = (
     "context_length_exceeded", "deadline_in_the_past", "duplicate_custom_id", "empty_file", "infeasible",
     "input_too_large", "invalid_json", "invalid_json_line", "invalid_value", "line_too_long",
     "missing_required_parameter", "model_mismatch", ("model_not_found", 400), "region_not_found", "request_timeout",
-    "request_too_large", "too_many_tasks", "unsupported_encoding", "unsupported_media_type", "url_mismatch",
+    "request_too_large", "too_many_tasks", "unknown_parameter", "unsupported_encoding",
+    "unsupported_media_type", "url_mismatch",
 )  # fmt: skip
 
 #: A job in JSON.
@@ -95,7 +102,7 @@ _STORED = ("Location", "Preference-Applied", "Idempotency-Replayed")
         },
         errors=(*REFUSALS, "disk_full", "idempotency_key_reused", "model_draining", "tenant_draining"),
         body={JSON: Content(NewJobShape, EXAMPLE), "application/x-ndjson": LINES},
-        headers=("Idempotency-Key", "Prefer"),
+        headers=("Idempotency-Key", "Prefer", *TERMS_HEADERS),
         parameters=FIELDS,
     ),
 )
@@ -152,11 +159,12 @@ def _view(api: Api, job: Job) -> dict[str, Any]:
 
 
 def _new_job(request: Request, api: Api, caller: Caller, values: dict[str, Any]) -> NewJob:
+    now = api.clock.now()
     new = schemas.new_job(
-        values,
+        job_terms.completed(values, headers=request.headers, defaults=caller.defaults, now=now),
         tenant=caller.tenant,
         api_key_id=caller.api_key_id,
-        now=api.clock.now(),
+        now=now,
         models=api.models,
         idempotency_key=request.headers.get("idempotency-key"),
     )

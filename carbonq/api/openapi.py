@@ -21,6 +21,7 @@ from pydantic.json_schema import models_json_schema
 
 from carbonq.api.codes import CODES, error_type
 from carbonq.api.shapes.words import Problem
+from carbonq.model import LatePolicy
 
 JSON = "application/json"
 PROBLEM = "application/problem+json"
@@ -73,8 +74,11 @@ HEADERS: dict[str, tuple[Json, str, Any]] = {
     "WWW-Authenticate": ({"type": "string"}, "how to send a key", "Bearer"),
     "X-Accel-Buffering": ({"type": "string"}, "that a proxy must pass each event on at once", "no"),
     "X-Carbonq-Class": ({"type": "string"}, "the class of work it was answered as", "realtime"),
+    "X-Carbonq-Deadline": ({"type": "string"}, "a span (`6h`) or a time with its zone", "6h"),
     "X-Carbonq-Energy-Wh": ({"type": "string"}, "the call's energy, in Wh", "0.0002"),
     "X-Carbonq-Gco2e": ({"type": "string"}, "the call's marginal emission, in grams", "0.00008"),
+    "X-Carbonq-Late-Policy": ({"type": "string", "enum": list(LatePolicy)}, "what becomes of what is late", "expire"),
+    "X-Carbonq-Max-Gco2e": ({"type": "string"}, "a cap of grams", "5"),
     "X-Carbonq-Product-Line": ({"type": "string", "maxLength": 255}, "for budgets and reports", "search"),
     "X-Carbonq-Region": ({"type": "string"}, "the region that answered", "fr"),
     "X-Carbonq-Regions": ({"type": "string"}, "where it may run; names with commas", "fr,se"),

@@ -10,7 +10,7 @@ from typing import Any
 import anyio.to_thread
 from fastapi import APIRouter, Request
 
-from carbonq.api import jobs, schemas, views
+from carbonq.api import job_terms, jobs, schemas, views
 from carbonq.api.auth import Caller, needs
 from carbonq.api.body import drain, media_type_of, read_object, stage, unsupported
 from carbonq.api.context import Api, ApiDep, CallerDep
@@ -55,6 +55,7 @@ UNCERTAINTY = (
             ),
             "application/x-ndjson": jobs.LINES,
         },
+        headers=jobs.TERMS_HEADERS,
         parameters=jobs.FIELDS,
     ),
 )
@@ -68,7 +69,7 @@ async def make_quote(request: Request, api: ApiDep, caller: CallerDep) -> dict[s
     if media_type == "application/json":
         values = await read_object(request, jobs.MAX_INLINE_BYTES, way_out="stream it as JSON lines instead")
         items, tokens = values.pop("items", None), values.pop("tokens", None)
-        new, has_deadline = _fields(api, caller, values)
+        new, has_deadline = _fields(request, api, caller, values)
         if isinstance(items, int) and not isinstance(items, bool):
             ask = _counted(api, items, tokens)
             return await anyio.to_thread.run_sync(_answer, api, new, ask, has_deadline)
@@ -81,7 +82,7 @@ async def make_quote(request: Request, api: ApiDep, caller: CallerDep) -> dict[s
             )
         staged = await anyio.to_thread.run_sync(jobs.stage_inline, api, items, new)
     elif media_type in jobs.STREAMED:
-        new, has_deadline = _fields(api, caller, schemas.job_query(request.query_params.multi_items()))
+        new, has_deadline = _fields(request, api, caller, schemas.job_query(request.query_params.multi_items()))
         staged = await stage(request, api.blobs, api.limits.max_input_bytes, way_out="quote a part of it")
     else:
         await drain(request)
@@ -89,13 +90,15 @@ async def make_quote(request: Request, api: ApiDep, caller: CallerDep) -> dict[s
     return await anyio.to_thread.run_sync(_read_and_answer, api, new, staged, has_deadline)
 
 
-def _fields(api: Api, caller: Caller, values: Mapping[str, Any]) -> tuple[NewJob, bool]:
+def _fields(request: Request, api: Api, caller: Caller, values: Mapping[str, Any]) -> tuple[NewJob, bool]:
+    now = api.clock.now()
+    values = job_terms.completed(values, headers=request.headers, defaults=caller.defaults, now=now)
     has_deadline = values.get("deadline") is not None
     new = schemas.new_job(
         {**values, "deadline": values["deadline"] if has_deadline else _SOME_DEADLINE},
         tenant=caller.tenant,
         api_key_id=caller.api_key_id,
-        now=api.clock.now(),
+        now=now,
         models=api.models,
         idempotency_key=None,
     )

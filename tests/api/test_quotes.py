@@ -150,7 +150,7 @@ def test_what_is_wrong_is_named(fed: Harness, http: httpx.Client) -> None:
     assert "did you mean 'model'" in refused(modle="x")["message"]
     bad = http.post("/v1/quotes", params=QUERY, content=lines(2) + b"{}\n", headers=NDJSON)
     assert bad.status_code == 400 and bad.json()["error"]["line"] == 3
-    assert http.post("/v1/quotes", content=b"x", headers={"Content-Type": "image/png"}).status_code == 400
+    assert http.post("/v1/quotes", content=b"x", headers={"Content-Type": "image/png"}).status_code == 415
     assert httpx.post(str(http.base_url) + "/v1/quotes", json={}, trust_env=False).status_code == 401
 
 

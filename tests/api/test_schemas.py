@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from carbonq.api import job_terms
 from carbonq.api.schemas import JOB_FIELDS, find_model, job_query, names, new_job, parse_deadline
 from carbonq.errors import InvalidRequest
 from carbonq.model import Endpoint, LatePolicy, NewJob
 from carbonq.models import BUILTIN
+from carbonq.units import iso
 
 NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
 GOOD = {"endpoint": "/v1/embeddings", "model": "wordllama-256", "deadline": "6h"}
@@ -157,3 +159,37 @@ def test_any_value_of_any_field_is_taken_or_refused_by_name(name: str, value: An
         new_job(values, tenant="acme", api_key_id=None, now=NOW, models=BUILTIN, idempotency_key=None)
     except InvalidRequest as error:
         assert error.param in {name, "endpoint"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "headers", "defaults", "workload"),
+    [
+        ({"workload": "field", "carbon": {"workload": "body"}}, {"X-Carbonq-Workload": "header"}, {}, "field"),
+        ({"carbon": {"workload": "body"}, "metadata": {"carbonq_workload": "meta"}}, {}, {}, "body"),
+        ({"metadata": {"carbonq_workload": "meta"}}, {"X-Carbonq-Workload": "header"}, {}, "meta"),
+        ({}, {"X-Carbonq-Workload": "header"}, {"workload": "key"}, "header"),
+        ({}, {"X-Carbonq-Slo-Ms": "5"}, {"workload": "key", "session": "passed over"}, "key"),
+        ({}, {}, {}, None),
+    ],
+)
+def test_terms_of_a_job_in_their_order(
+    fields: dict[str, Any], headers: dict[str, str], defaults: dict[str, Any], workload: str | None
+) -> None:
+    found = job_terms.completed(fields, headers=headers, defaults=defaults, now=NOW)
+    assert found.get("workload") == workload
+    assert "carbon" not in found and found.get("metadata") == fields.get("metadata")
+
+
+def test_terms_become_fields_exactly() -> None:
+    carbon = {"deadline": "6h", "regions": "fr,se", "max_gco2e": "0.10", "late_policy": "expire"}
+    found = job_terms.completed({"carbon": carbon}, headers={}, defaults={}, now=NOW)
+    assert found == {
+        "deadline": iso(NOW + timedelta(hours=6)),
+        "regions": ["fr", "se"],
+        "max_carbon_g": "0.10",
+        "late_policy": "expire",
+    }
+    for wrong, param in (({"deadlin": "6h"}, "carbon.deadlin"), ({"slo_ms": 5}, "carbon.slo_ms"), (7, "carbon")):
+        with pytest.raises(InvalidRequest) as refused:
+            job_terms.completed({"carbon": wrong}, headers={}, defaults={}, now=NOW)
+        assert refused.value.param == param

@@ -56,19 +56,31 @@ class ItemLine(OpenShape):
     body: Annotated[dict[str, Any], eg({"input": "The grid is cleanest at night."})]
 
 
+class JobTerms(Shape):
+    """When and where a job may run, for clients that send it as one object; also as metadata or headers."""
+
+    deadline: Deadline = OUT
+    regions: Annotated[list[RegionName] | str, eg(["fr"])] = OUT
+    max_gco2e: Annotated[float | str, eg(5.0, says="a cap of grams")] = OUT
+    product_line: Annotated[str, eg("search", max_length=255)] = OUT
+    workload: Annotated[str, eg("reindex", max_length=255)] = OUT
+    late_policy: LatePolicy = OUT
+
+
 class NewJob(Shape):
     """A new job with its items."""
 
     endpoint: Annotated[Endpoint, Field(description="or `kind` instead")] = OUT
     kind: Annotated[Literal["embeddings", "summarize", "chat"], Field(description="instead of `endpoint`")] = OUT
     model: ModelName
-    deadline: Deadline
+    deadline: Annotated[str, eg("6h", says="a span or a time with its zone; here, or as another carrier's")] = OUT
     regions: Annotated[list[RegionName], Field(description="where it may run; everywhere if left out")] = OUT
     max_carbon_g: Annotated[float, eg(5.0, says="a cap of grams; above 0", gt=0)] = OUT
     product_line: Annotated[str, eg("search", max_length=255)] = OUT
     workload: Annotated[str, eg("reindex", max_length=255)] = OUT
     late_policy: LatePolicy = OUT
     metadata: Annotated[dict[str, str], eg({"team": "search"}, max_length=16)] = OUT
+    carbon: JobTerms = OUT
     items: Annotated[
         list[str | ItemText | ItemLine],
         eg(["The grid is cleanest at night.", {"id": "doc-2", "text": "And at noon."}], min_length=1),

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from carbonq.api.shapes.jobs import Chunk
+from carbonq.api.shapes.jobs import Chunk, JobTerms
 from carbonq.api.shapes.words import (
     OUT,
     Clock,
@@ -42,6 +42,7 @@ class NewQuote(Shape):
     workload: Annotated[str, eg("reindex", max_length=255)] = OUT
     late_policy: LatePolicy = OUT
     metadata: Annotated[dict[str, str], eg({"team": "search"}, max_length=16)] = OUT
+    carbon: JobTerms = OUT
     items: Annotated[int | list[Any], eg(1000, says="a count, or a list as for a submit")]
     tokens: Annotated[int, eg(900_000, says="of all items together; goes with a count", ge=1)] = OUT
 
