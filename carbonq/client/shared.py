@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 from collections.abc import Callable
 from typing import Any, Literal, TypedDict
 
@@ -15,8 +16,6 @@ from carbonq.errors import ConfigError
 
 #: Where ``carbonq up`` listens unless told otherwise.
 DEFAULT_URL = "http://127.0.0.1:8750"
-
-_LOOPBACK = ("http://127.", "http://localhost", "http://[::1]")
 
 _CONNECT_S = 5.0
 
@@ -82,8 +81,12 @@ def checked_url(url: str) -> str:
 
 
 def is_loopback(url: str) -> bool:
-    """Say whether a URL is one of this machine."""
-    return url.startswith(_LOOPBACK)
+    """Say whether a URL is one of this machine, without TLS; ``localhost.example`` is none."""
+    try:
+        parsed = httpx.URL(url)
+        return parsed.scheme == "http" and (parsed.host == "localhost" or ipaddress.ip_address(parsed.host).is_loopback)
+    except (httpx.InvalidURL, ValueError):
+        return False
 
 
 def _from_settings(url: str | None, api_key: str | None) -> tuple[str, str | None]:

@@ -768,6 +768,10 @@ def test_the_settings_say_where_and_who(monkeypatch: pytest.MonkeyPatch, tmp_pat
     (tmp_path / ".carbonq" / "api-key").write_text("cq_local\n")
     assert sent() == (client.DEFAULT_URL, "Bearer cq_local")
     assert sent("https://other.test") == ("https://other.test", None), "a local key must not leave the machine"
+    for near in ("http://localhost.example", "http://127.0.0.1.example", "https://127.0.0.1", "http://10.0.0.1"):
+        assert sent(near) == (near, None)
+    for own in ("http://localhost:1", "http://127.8.8.8", "http://[::1]:8750"):
+        assert sent(own) == (own, "Bearer cq_local")
     (tmp_path / "key").write_text("cq_file\n")
     monkeypatch.setenv("CARBONQ_API_KEY_FILE", str(tmp_path / "key"))
     monkeypatch.setenv("CARBONQ_API_URL", "https://proxy.test/tools/carbonq/")
