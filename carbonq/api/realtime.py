@@ -12,7 +12,7 @@ import contextlib
 import json
 import uuid
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar, cast
 
 import orjson
@@ -47,6 +47,9 @@ _GONE = 499
 
 #: Headers of an answer, and those that say what ``carbon`` leaves out.
 _ANSWERED = ("X-Carbonq-Class", "X-Carbonq-Energy-Wh", "X-Carbonq-Gco2e", "X-Carbonq-Region")
+_WHOLE = gives(Completion, headers=_ANSWERED)
+_STREAMED = {"text/event-stream": Content(None, 'data: {"object":"chat.completion.chunk","choices":[]}\n\n')}
+_COMPLETED = replace(_WHOLE, content={**_WHOLE.content, **_STREAMED})
 _CHAT = {"model": "smollm2-135m-instruct", "messages": [{"role": "user", "content": "When is the grid clean?"}]}
 _TERMS = ("X-Carbonq-Product-Line", "X-Carbonq-Regions", "X-Carbonq-Workload")
 
@@ -79,7 +82,7 @@ async def embeddings(request: Request, api: ApiDep, caller: CallerDep) -> Respon
     **operation(
         "create_chat_completion",
         "openai",
-        answers={200: gives(Completion, headers=_ANSWERED)},
+        answers={200: _COMPLETED},
         errors=_REFUSALS,
         body={JSON: Content(NewChat, _CHAT)},
         headers=_TERMS,

@@ -34,12 +34,20 @@ class Message(OpenShape):
     content: Annotated[Any, eg("Summarize: the grid is cleanest at night, when wind blows and few use it.")]
 
 
+class StreamOptions(OpenShape):
+    """What a stream holds."""
+
+    include_usage: Annotated[bool, eg(True, says="a last chunk with `usage` and its `carbon`")] = OUT
+
+
 class NewChat(OpenShape):
     """OpenAI's request for a chat completion."""
 
     model: Annotated[str, eg("smollm2-135m-instruct")]
     messages: list[Message]
     max_tokens: Annotated[int, eg(64, ge=1)] = OUT
+    stream: Annotated[bool, eg(False, says="chunks as the text comes")] = OUT
+    stream_options: StreamOptions = OUT
     carbon: RealtimeTerms = OUT
 
 
