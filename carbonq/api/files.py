@@ -15,7 +15,7 @@ from carbonq import ids, terms
 from carbonq.api import terms as carried
 from carbonq.api import views
 from carbonq.api.auth import needs
-from carbonq.api.body import pieces
+from carbonq.api.body import drain, pieces
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.download import download
 from carbonq.api.multipart import Form
@@ -82,6 +82,10 @@ _DRAIN_BYTES = 8 * 1024 * 1024
 async def upload(request: Request, api: ApiDep, caller: CallerDep) -> dict[str, Any]:
     """Store a file of batch requests: parts ``purpose`` and ``file``, optionally ``expires_after[seconds]``."""
     form = Form(request.headers.get("content-type", ""))
+    declared = request.headers.get("content-length", "")
+    if declared.isascii() and declared.isdecimal() and int(declared[:18]) > api.limits.max_input_bytes + _FORM_BYTES:
+        await drain(request)
+        raise intake.too_large(api.limits.max_input_bytes)
     staged = await anyio.to_thread.run_sync(api.blobs.stage)
     limits = api.limits
     taking = intake.Intake(

@@ -29,12 +29,7 @@ class Intake:
     def write(self, data: bytes) -> None:
         """Take the next bytes. Raises InvalidRequest naming the line or the limit, StoreUnavailable."""
         if self._staged.size + len(data) > self._max_bytes:
-            raise InvalidRequest(
-                f"the file has more than {self._max_bytes:,} bytes; split it over several batches or raise "
-                "CARBONQ_MAX_INPUT_BYTES",
-                param="file",
-                code="request_too_large",
-            )
+            raise too_large(self._max_bytes)
         first, *others = data.split(b"\n")
         if others:
             self._check(self._rest + first)
@@ -71,6 +66,15 @@ class Intake:
             raise jsonl.line_too_long(self._number, self._max_line_bytes)
         jsonl.decode_object(data, self._number)
         self.lines += 1
+
+
+def too_large(limit: int) -> InvalidRequest:
+    """Return the error for a file of more than ``limit`` bytes."""
+    return InvalidRequest(
+        f"the file has more than {limit:,} bytes; split it over several batches or raise CARBONQ_MAX_INPUT_BYTES",
+        param="file",
+        code="request_too_large",
+    )
 
 
 def store(db: Database, blobs: BlobStore, staged: Staged, file: File) -> None:

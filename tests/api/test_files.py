@@ -163,6 +163,8 @@ def test_limits_hold_at_the_limit(harness: Harness, tmp_path: Path) -> None:
         assert upload(http, lines(3))["lines"] == 3
         too_long = post(http, PURPOSE, ("file", (NAME, lines(4)[: size + 1])))
         assert refused(too_long, 413, "file", f"more than {size:,} bytes")["code"] == "request_too_large"
+        far_too_long = post(http, PURPOSE, ("file", (NAME, lines(1000))))
+        refused(far_too_long, 413, "file", f"more than {size:,} bytes")
         too_many = post(http, PURPOSE, ("file", (NAME, b"{}\n" * 4)))
         assert refused(too_many, 400, "file", "line 4: the file has more than 3")["code"] == "too_many_tasks"
     assert len([path for path in (tmp_path / "small").rglob("*") if path.is_file()]) == 1
