@@ -20,6 +20,7 @@ from schemathesis.config import SchemathesisConfig
 from schemathesis.engine import from_schema
 from schemathesis.engine.events import NonFatalError, ScenarioFinished
 from schemathesis.engine.recorder import CheckNode
+from schemathesis.specs.openapi.definitions import OPENAPI_31_VALIDATOR
 from schemathesis.transport import SerializationContext
 
 from carbonq import errors
@@ -49,6 +50,8 @@ def operations(document: Json) -> Iterator[tuple[str, str, Json]]:
 def test_every_route_is_described(app: FastAPI) -> None:
     document = app.openapi()
     assert document["openapi"].startswith("3.1")
+    wrong = [one.message for one in OPENAPI_31_VALIDATOR.iter_errors(document)]
+    assert not wrong, wrong[:5]
     tags = {tag["name"] for tag in document["tags"]}
     for method, path, described in operations(document):
         where = f"{method} {path}"
