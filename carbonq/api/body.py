@@ -152,3 +152,5 @@ async def drain(request: Request) -> None:
                 return
     except InvalidRequest:
         return  # the answer is on its way already
+    except RuntimeError:  # what Starlette says of a body whose last piece was the one too many
+        return
