@@ -33,6 +33,13 @@ Workload = Annotated[str | None, typer.Option("--workload", metavar="W", help="F
 LatePolicy = Annotated[str | None, typer.Option("--late", help="After the deadline: finish_late or expire.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done; exit status 1 if anything of it failed.")]
 Output = Annotated[str | None, typer.Option("-o", "--output", metavar="OUT", help="Write the results (waits).")]
+Metadata = Annotated[
+    list[str] | None, typer.Option("--metadata", metavar="KEY=TEXT", help="A note of your own (may be repeated).")
+]
+Once = Annotated[
+    str | None,
+    typer.Option("--idempotency-key", metavar="NAME", help="Submitted again under this name, it is the same job."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Store nothing; print what the job would cause, as `quote`.")]
 Format = Annotated[str, typer.Option("--format", help="auto, jsonl, csv or text (one document a line).")]
 Column = Annotated[str | None, typer.Option("--column", help="CSV: the column that holds the text.")]
@@ -48,6 +55,8 @@ class _Ask:
     product_line: str | None
     workload: str | None
     late_policy: str | None
+    metadata: list[str] | None
+    idempotency_key: str | None
     is_waiting: bool
     output: str | None
     is_dry: bool
@@ -62,7 +71,15 @@ class _Ask:
             "product_line": self.product_line,
             "workload": self.workload,
             "late_policy": self.late_policy,
+            "metadata": dict(_pair(one) for one in self.metadata or ()),
         }
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, sign, value = text.partition("=")
+    if not sign or not name:
+        raise typer.BadParameter(f"{text!r} is not KEY=TEXT", param_hint="--metadata")
+    return name, value
 
 
 @app.command()
@@ -81,6 +98,8 @@ def embeddings(
     product_line: ProductLine = None,
     workload: Workload = None,
     late: LatePolicy = None,
+    metadata: Metadata = None,
+    idempotency_key: Once = None,
     wait: Wait = False,
     output: Output = None,
     dry_run: DryRun = False,
@@ -92,7 +111,20 @@ def embeddings(
 
     Example: carbonq submit embeddings docs.csv --column body --deadline 6h --dry-run
     """
-    ask = _Ask(deadline, region, max_carbon_g, product_line, workload, late, wait, output, dry_run, as_json)
+    ask = _Ask(
+        deadline,
+        region,
+        max_carbon_g,
+        product_line,
+        workload,
+        late,
+        metadata,
+        idempotency_key,
+        wait,
+        output,
+        dry_run,
+        as_json,
+    )
     _submit_documents(source, Endpoint.EMBEDDINGS, model, ask, fmt=fmt, column=column)
 
 
@@ -112,6 +144,8 @@ def summarize(
     product_line: ProductLine = None,
     workload: Workload = None,
     late: LatePolicy = None,
+    metadata: Metadata = None,
+    idempotency_key: Once = None,
     wait: Wait = False,
     output: Output = None,
     dry_run: DryRun = False,
@@ -121,7 +155,20 @@ def summarize(
 
     Example: carbonq submit summarize articles.csv --column body --deadline 8h --wait -o summaries.jsonl
     """
-    ask = _Ask(deadline, region, max_carbon_g, product_line, workload, late, wait, output, dry_run, as_json)
+    ask = _Ask(
+        deadline,
+        region,
+        max_carbon_g,
+        product_line,
+        workload,
+        late,
+        metadata,
+        idempotency_key,
+        wait,
+        output,
+        dry_run,
+        as_json,
+    )
     _submit_documents(source, Endpoint.CHAT, model, ask, fmt=fmt, column=column)
 
 
@@ -140,6 +187,8 @@ def file(
     product_line: ProductLine = None,
     workload: Workload = None,
     late: LatePolicy = None,
+    metadata: Metadata = None,
+    idempotency_key: Once = None,
     wait: Wait = False,
     output: Output = None,
     dry_run: DryRun = False,
@@ -149,7 +198,20 @@ def file(
 
     Example: carbonq submit file batch.jsonl --deadline 24h
     """
-    ask = _Ask(deadline, region, max_carbon_g, product_line, workload, late, wait, output, dry_run, as_json)
+    ask = _Ask(
+        deadline,
+        region,
+        max_carbon_g,
+        product_line,
+        workload,
+        late,
+        metadata,
+        idempotency_key,
+        wait,
+        output,
+        dry_run,
+        as_json,
+    )
     from carbonq import jsonl
 
     _check_output(source, ask)
@@ -180,7 +242,13 @@ def _submit(lines: Iterable[bytes], endpoint: str, model: str, given: Given, ask
             if ask.is_dry:
                 found = client.quote(sent, model=model, deadline=ask.deadline, **ask.terms(endpoint)).raw
             else:
-                found = client.submit(sent, model=model, deadline=ask.deadline, **ask.terms(endpoint)).raw
+                found = client.submit(
+                    sent,
+                    model=model,
+                    deadline=ask.deadline,
+                    idempotency_key=ask.idempotency_key,
+                    **ask.terms(endpoint),
+                ).raw
         if ask.is_dry:
             _show_quote(found, ask)
         else:

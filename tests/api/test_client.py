@@ -203,7 +203,21 @@ def test_a_dry_run_quotes_and_stores_nothing(remote: Harness) -> None:
 
 
 def test_a_job_from_another_machine(remote: Harness, tmp_path: Path) -> None:
-    job_id = run("submit", "embeddings", "docs.txt", "--deadline", "6h").stdout.strip()
+    words = (
+        "submit",
+        "embeddings",
+        "docs.txt",
+        "--deadline",
+        "6h",
+        "--metadata",
+        "team=a=b",
+        "--idempotency-key",
+        "n1",
+    )
+    job_id = run(*words).stdout.strip()
+    assert json.loads(run(*words, "--json").stdout)["id"] == job_id and jobs_stored(remote) == 1
+    assert json.loads(run("jobs", "show", job_id, "--json").stdout)["metadata"] == {"team": "a=b"}
+    assert run(*words, "--metadata", "team").exit_code == 2
     assert json.loads(run("jobs", "list", "--state", "waiting", "--all", "--json").stdout)[0]["id"] == job_id
     assert json.loads(run("jobs", "list", "--state", "failed", "--json").stdout) == []
     early = run("jobs", "results", job_id, "-o", "out.jsonl").exception
