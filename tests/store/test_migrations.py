@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from datetime import timedelta
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
@@ -32,6 +35,7 @@ from carbonq.store import (
 )
 from carbonq.store.database import Database
 from carbonq.store.exports import Selection
+from tests.databases import connected, postgres_database
 from tests.store.older import BOOKED, HOUR, KEY, ROWS, T0, WINDOW, fill, upgrade
 from tests.unit.bookings import W0
 
@@ -45,19 +49,81 @@ def empty(database_url: str) -> Iterator[Database]:
     database.dispose()
 
 
+class History:
+    """A database that goes from each version to the next one with its rows, and is copied on its way.
+
+    Each test from the start again would make a hundred migrations of sixteen.
+    """
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._passed = 0
+
+    def copied_at(self, revision: str, url: str) -> Database:
+        """Bring it to a version, the rows of all before in it, and copy it into ``url``, where nothing is yet."""
+        wanted = OLDER.index(revision) + 1
+        assert self._passed <= wanted, "tests run in the order of the versions"
+        database = Database(self._url)
+        for one in OLDER[self._passed : wanted]:
+            upgrade(database, one)
+            with database.write() as tx:
+                fill(tx, one)
+        self._passed = wanted
+        assert schema.current(database) == revision
+        database.dispose()
+        if url.startswith("sqlite"):
+            shutil.copy(self._url.removeprefix("sqlite:///"), url.removeprefix("sqlite:///"))
+        else:
+            source, target = sa.make_url(self._url).database, sa.make_url(url).database
+            with connected(sa.make_url(url).set(database="postgres").render_as_string(hide_password=False)) as server:
+                server.execute(sa.text(f'DROP DATABASE "{target}" WITH (FORCE)'))
+                server.execute(sa.text(f'CREATE DATABASE "{target}" TEMPLATE "{source}"'))
+        return Database(url)
+
+
+@pytest.fixture(scope="module")
+def histories(tmp_path_factory: pytest.TempPathFactory) -> dict[str, History]:
+    return {"sqlite": History(f"sqlite:///{tmp_path_factory.mktemp('history') / 'carbonq.db'}")}
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def at_version(
+    request: pytest.FixtureRequest, histories: dict[str, History], tmp_path: Path
+) -> Iterator[Callable[[str], Database]]:
+    """Open a copy of the installation as it was at a version."""
+    opened: list[Database] = []
+    with ExitStack() as stack:
+        if request.param == "sqlite":
+            url = f"sqlite:///{tmp_path / 'carbonq.db'}"
+        else:
+            server = str(request.getfixturevalue("postgres_url"))
+            url = stack.enter_context(postgres_database(server))
+            if "postgresql" not in histories:
+                histories["postgresql"] = History(request.getfixturevalue("postgres_history"))
+
+        def at(revision: str) -> Database:
+            opened.append(histories[request.param].copied_at(revision, url))
+            return opened[0]
+
+        yield at
+        opened[0].dispose()
+
+
+@pytest.fixture(scope="module")
+def postgres_history(postgres_url: str) -> Iterator[str]:
+    with postgres_database(postgres_url) as url:
+        yield url
+
+
 @pytest.mark.parametrize("start", OLDER)
-def test_every_older_installation_is_upgraded_with_its_rows(empty: Database, start: str) -> None:
-    for revision in OLDER[: OLDER.index(start) + 1]:
-        upgrade(empty, revision)
-        with empty.write() as tx:
-            fill(tx, revision)
-    assert schema.current(empty) == start
-    assert schema.upgrade(empty) == schema.head()
-    schema.check_usable(empty)
-    with empty.read() as tx:
+def test_every_older_installation_is_upgraded_with_its_rows(at_version: Callable[[str], Database], start: str) -> None:
+    database = at_version(start)
+    assert schema.upgrade(database) == schema.head()
+    schema.check_usable(database)
+    with database.read() as tx:
         read_work(tx)
         read_planning(tx)
-    read_ledger(empty)
+    read_ledger(database)
 
 
 def read_work(tx: sa.Connection) -> None:
