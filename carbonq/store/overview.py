@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import Any
 
 from sqlalchemy import ColumnElement, case, exists, func, or_, select
 
@@ -137,8 +138,7 @@ def items_of(
 
     Raises InvalidRequest for an unknown ``after``.
     """
-    names = [field for field in ShownItem.__dataclass_fields__]
-    statement = select(*(items.c[name] for name in names)).where(items.c.job_id == job_id)
+    statement = select(*(items.c[name] for name in ShownItem.__dataclass_fields__)).where(items.c.job_id == job_id)
     if states:
         statement = statement.where(items.c.state.in_(list(states)))
     if after is not None:
@@ -150,8 +150,11 @@ def items_of(
                 f"after: the job has no item {after!r}; pass the last id of the page before", param="after"
             )
         statement = statement.where(items.c.idx > place)
-    rows = tx.execute(statement.order_by(items.c.idx).limit(limit)).mappings()
-    return [ShownItem(**{**row, "state": ItemState(row["state"])}) for row in rows]
+    found: list[ShownItem] = []
+    for row in tx.execute(statement.order_by(items.c.idx).limit(limit)).mappings():
+        values: dict[str, Any] = {**row, "state": ItemState(row["state"])}
+        found.append(ShownItem(**values))
+    return found
 
 
 def is_chunked(tx: Tx, job_id: str) -> bool:
