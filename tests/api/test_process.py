@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
@@ -18,6 +19,7 @@ from carbonq.api.background import Background, Refresh
 from carbonq.client import Client
 from carbonq.config import Settings, load
 from carbonq.errors import ConfigError, StoreUnavailable, Unavailable
+from carbonq.model import Quota
 from carbonq.store import keys
 from tests.api.harness import EMBEDDER, until
 
@@ -50,6 +52,33 @@ def test_an_open_address_with_only_the_local_key(settings: Settings) -> None:
     assert process.has_shared_key(runtime)
     for opened in (runtime, handed_on, own):
         opened.close()
+
+
+def test_a_loopback_address_is_checked_by_name_and_limits_are_those_of_the_settings(tmp_path: Path) -> None:
+    given = {"data_dir": tmp_path, "broker_url": NO_BROKER, "quota_open_jobs": 3, "tenant_requests_per_minute": 60}
+    runtime, _ = wiring.prepare(load(**given, allowed_hosts=("carbon.internal",)))
+    tickets = wiring.make_tickets(runtime.settings)
+    api = process.make_api(runtime, tickets)
+    assert api.allowed_hosts == ("carbon.internal",)
+    assert api.allowance.of("acme") == Quota(open_jobs=3, requests_per_minute=60)
+    elsewhere = replace(runtime, settings=load(**given, host="0.0.0.0"))
+    assert process.make_api(elsewhere, tickets).allowed_hosts is None
+    runtime.close()
+    tickets.close()
+
+
+@pytest.mark.parametrize(
+    ("broker_url", "found"),
+    [
+        ("redis://:secret@queue:6379/1", "redis://:secret@queue:6379/1"),
+        ("rediss://queue/0", "rediss://queue/0"),
+        ("amqp://queue//", None),
+        ("redis://one/0;redis://two/0", None),
+        (None, None),
+    ],
+)
+def test_rates_are_counted_in_a_redis_that_is_the_broker(broker_url: str | None, found: str | None) -> None:
+    assert wiring.redis_url(load(broker_url=broker_url)) == found
 
 
 def test_answers_do_not_wait_for_acknowledgements() -> None:
