@@ -27,7 +27,7 @@ async def list_models(api: ApiDep, _caller: CallerDep) -> dict[str, Any]:
 
 
 @router.get(
-    "/{name}",
+    "/{name:path}",  # others' names have slashes, and whoever asks for one is told which there are
     **operation("get_model", "openai", answers={200: gives(ModelView)}, errors=(("model_not_found", 404),)),
 )
 async def get_model(name: str, api: ApiDep, _caller: CallerDep) -> dict[str, Any]:

@@ -130,7 +130,8 @@ async def _carbonq(request: Request, error: Exception) -> Response:
     assert isinstance(error, CarbonqError)
     response = answer(error, request.url.path)
     if response.status_code >= 500:
-        logger.warning("%s %s: %s", request.method, request.url.path, error.message)
+        request_id = request.scope.get("carbonq.request_id", "unknown")
+        logger.warning("%s %s, request %s: %s", request.method, request.url.path, request_id, error.message)
     return response
 
 

@@ -5,10 +5,14 @@ Whatever stands in the scope's ``carbonq.headers`` by then is put on the answer,
 
 from __future__ import annotations
 
+import logging
+
 from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from carbonq import ids, telemetry
+
+logger = logging.getLogger(__name__)
 
 _METHODS = frozenset({"DELETE", "GET", "HEAD", "OPTIONS", "PATCH", "POST", "PUT"})
 
@@ -34,6 +38,8 @@ class RequestId:
                 headers["X-Request-Id"] = request_id
                 headers.update(scope.get("carbonq.headers", {}))
                 _count(scope, message["status"])
+                if logger.isEnabledFor(logging.DEBUG):
+                    logger.debug("%s %s, request %s: %d", scope["method"], scope["path"], request_id, message["status"])
             await send(message)
 
         await self._app(scope, receive, send_with_id)

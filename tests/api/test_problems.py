@@ -81,3 +81,15 @@ def test_a_defect_of_ours_is_an_answer_too(harness: Harness, http: httpx.Client)
     request_id = response.headers["x-request-id"]
     assert request_id in response.json()["error"]["message"]
     assert "Traceback" not in response.text and "KeyError" not in response.text
+
+
+def test_the_log_names_the_request_of_an_error_and_at_debug_of_every_answer(
+    harness: Harness, http: httpx.Client, caplog: pytest.LogCaptureFixture
+) -> None:
+    harness.tickets.is_down = True
+    with caplog.at_level("DEBUG", logger="carbonq.api"):
+        failed = http.post("/v1/embeddings", json={"model": "wordllama-256", "input": "x"})
+        there = http.get("/v1/models")
+    assert failed.status_code == 503
+    assert f"POST /v1/embeddings, request {failed.headers['x-request-id']}: the broker is down" in caplog.text
+    assert f"GET /v1/models, request {there.headers['x-request-id']}: 200" in caplog.text

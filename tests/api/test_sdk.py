@@ -50,8 +50,10 @@ def test_chat_completions(sdk: openai.OpenAI) -> None:
 def test_models(sdk: openai.OpenAI) -> None:
     assert {model.id for model in sdk.models.list()} == {EMBEDDER, CHATTER}
     assert sdk.models.retrieve(EMBEDDER).owned_by == "carbonq"
-    with pytest.raises(openai.NotFoundError, match=EMBEDDER):
-        sdk.models.retrieve("gpt-9")
+    for name in ("gpt-9", "meta-llama/Llama-3.1-8B"):
+        with pytest.raises(openai.NotFoundError, match=EMBEDDER) as refused:
+            sdk.models.retrieve(name)
+        assert refused.value.code == "model_not_found"
 
 
 def test_error_classes_carry_the_sentence(harness: Harness, url: str, sdk: openai.OpenAI) -> None:
