@@ -13,7 +13,7 @@ Docs: docs/celery.md. All seconds are the machine's.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 from celery import Celery, Task, shared_task, signature
 from celery.canvas import Signature
@@ -58,12 +58,12 @@ def _client(app: Celery) -> Client:
 
 @shared_task(bind=True, name="carbonq.submit", acks_late=True, max_retries=None)
 def submit(
-    self: Task[..., Any],
+    self: Task,
     items: Sequence[Any],
     *,
     model: str,
     deadline: str,
-    on_done: Signature[Any] | Mapping[str, Any] | None = None,
+    on_done: Signature | Mapping[str, Any] | None = None,
     idempotency_key: str | None = None,
     **terms: Any,
 ) -> Json:
@@ -89,12 +89,13 @@ def submit(
         raise self.retry(exc=error, countdown=min(LONGEST_RETRY_S, wait_s)) from error
     if on_done is not None:
         # Sent twice where this task is: whoever is called twice is told the same job.
-        watch.apply_async((made.id, dict(on_done)), countdown=FIRST_LOOK_S)
+        look: Any = watch  # defined below, and a task by then
+        look.apply_async((made.id, dict(on_done)), countdown=FIRST_LOOK_S)
     return made.raw
 
 
 @shared_task(bind=True, name="carbonq.watch", acks_late=True, ignore_result=True, max_retries=None)
-def watch(self: Task[..., Any], job_id: str, on_done: Mapping[str, Any] | None = None) -> None:
+def watch(self: Task, job_id: str, on_done: Mapping[str, Any] | None = None) -> None:
     """Look at a job now and then, and when it is final tell ``job_done`` and call ``on_done`` with it.
 
     It waits in your broker, so it outlives your workers. At least once: the task it calls has the same id every time.
@@ -109,10 +110,10 @@ def watch(self: Task[..., Any], job_id: str, on_done: Mapping[str, Any] | None =
         raise self.retry(countdown=wait_s)
     job_done.send(sender=submit, job=job)
     if on_done is not None:
-        _call(signature(dict(on_done), app=self.app), job)
+        _call(cast("Signature", signature(dict(on_done), app=self.app)), job)
 
 
-def _call(wanted: Signature[Any], job: Json) -> None:
+def _call(wanted: Signature, job: Json) -> None:
     # A group or chord gives one id to all of its tasks.
     is_plain = wanted.subtask_type is None
     options: dict[str, Any] = {"task_id": f"carbonq-{job['id']}-done"} if is_plain else {}

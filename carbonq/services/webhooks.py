@@ -87,6 +87,8 @@ def change(
     """Change what is given of an endpoint and return it. Raises NotFound, InvalidRequest, StoreUnavailable."""
     with db.write() as tx:
         before = webhooks.get(tx, webhook_id, tenant)
+        if url is None and name is None and event_types is None and is_enabled is None:
+            raise InvalidRequest("nothing to change was given; there are url, name, event_types and state")
         webhooks.change(
             tx,
             webhook_id,

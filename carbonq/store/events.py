@@ -116,7 +116,8 @@ def advance(tx: Tx, mark: Mark | None = None) -> Mark:
     if running is None:
         seen = tx.execute(select(newest)).scalar_one()
         return Mark(seen, seen)
-    seen, oldest, upcoming = tx.execute(select(newest, *running)).one()
+    row: Any = tx.execute(select(newest, *running)).one()
+    seen, oldest, upcoming = row
     before = mark or Mark(None)
     if before.fence and before.fence <= oldest:
         before = Mark(before.pending)

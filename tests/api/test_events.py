@@ -15,13 +15,14 @@ import pytest
 from httpx_sse import EventSource, ServerSentEvent
 from sqlalchemy import update
 
+from carbonq import ids
 from carbonq.api import events as routes
 from carbonq.api import feed as feeds
 from carbonq.api.feed import Feed, Topic
 from carbonq.api.server import GRACE_S
 from carbonq.errors import QuotaExceeded
-from carbonq.model import JobState
-from carbonq.store import events
+from carbonq.model import Endpoint, JobState
+from carbonq.store import batches, events
 from carbonq.store.database import Database
 from carbonq.store.events import NewEvent
 from carbonq.store.tables import jobs as job_rows
@@ -34,6 +35,16 @@ pytestmark = pytest.mark.timeout(60)
 def happen(db: Database, *types: str, job_id: str | None = "job_1", tenant: str = "acme", **data: Any) -> None:
     with db.write() as tx:
         events.append_many(tx, [NewEvent(one, T0, tenant, job_id, data) for one in types])
+
+
+def store_batch(db: Database) -> str:
+    values: dict[str, Any] = dict.fromkeys(name for name in batches.Batch.__dataclass_fields__ if name[0] != "_")
+    values |= {"batch_id": ids.new("batch"), "tenant": "acme", "state": batches.BatchState.IN_PROGRESS}
+    values |= {"endpoint": Endpoint.EMBEDDINGS, "input_file_id": "file-1", "completion_window": "6h", "terms": {}}
+    values |= {"created_at": T0, "expires_at": T0}
+    with db.write() as tx:
+        batches.insert_batch(tx, batches.Batch(**values), batches.Origin(T0, "f"))
+    return str(values["batch_id"])
 
 
 @contextmanager
@@ -208,3 +219,20 @@ def test_a_look_at_the_table_is_one_however_many_streams(
         happen(harness.db, "job.created")
         assert [seen(next(each)) for each in (one, two, three)] == [("job.created", "1")] * 3
     assert len(pages) == 1
+
+
+def test_a_batchs_stream_has_its_jobs_and_ends_with_itself(harness: Harness, http: httpx.Client) -> None:
+    batch_id = store_batch(harness.db)
+    job = store_job(harness.db, tenant="acme")
+    with harness.db.write() as tx:
+        tx.execute(update(job_rows).values(batch_id=batch_id))
+    happen(harness.db, "job.created", "job.completed", job_id=job.job_id)
+    with stream(http, f"/v1/batches/{batch_id}/events") as found:
+        read = [next(found) for _ in range(2)]
+        assert told(read[0])["data"] == {"id": job.job_id, "batch_id": batch_id}
+        happen(harness.db, "batch.completed", job_id=None, id=batch_id)
+        read += list(found)
+    assert [one.event for one in read] == ["job.created", "job.completed", "batch.completed", "done"]
+    assert told(read[-1]) == {"id": batch_id, "state": "completed"}
+    assert http.get(f"/v1/batches/{batch_id}/events", headers={"Last-Event-ID": "3"}).status_code == 204
+    assert http.get("/v1/batches/batch_none/events").status_code == 404

@@ -57,6 +57,7 @@ def test_an_endpoint_is_made_shown_changed_and_deleted(harness: Harness, admin: 
     changed = admin.post(path, json={"name": "ours", "event_types": ["job.created"], "state": "disabled"}).json()
     assert (changed["name"], changed["event_types"], changed["state"]) == ("ours", ["job.created"], "disabled")
     assert changed["url"] == URL
+    assert admin.post(path, json={}).status_code == 400
     refused = admin.post(f"{path}/test")
     assert (refused.status_code, refused.json()["error"]["code"]) == (409, "webhook_disabled")
     assert admin.delete(path).json() == {"id": made["id"], "object": "webhook_endpoint.deleted", "deleted": True}
