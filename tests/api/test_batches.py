@@ -251,9 +251,11 @@ def test_carbon_says_where_it_waits_and_what_is_foretold(harness: Harness, http:
             .values(state=ChunkState.RUNNING, lease_until=harness.clock.now())
         )
         tx.execute(update(placements).values(g_per_kwh=None))
+        tx.execute(update(job_rows).values(progress_at=harness.clock.now()))
     harness.api.batch_figures.forget(made["id"])
     carbon = look(http, made)["carbon"]
     assert (carbon["phase"], carbon["planned_gco2e"]) == ("running", None)
+    assert carbon["last_progress_at"] == iso(harness.clock.now())
 
 
 def test_usage_and_carbon_are_those_of_the_ledger(harness: Harness, http: httpx.Client) -> None:

@@ -208,7 +208,10 @@ def run_batch(fleet: Fleet, http: httpx.Client) -> dict[str, Any]:
     made = [http.post("/v1/batches", json=body, headers={"Idempotency-Key": key}) for key in ("a", "b", "b")]
     assert [one.status_code for one in made] == [200] * 3, made[0].text
     first, second = made[0].json(), made[1].json()
+    capped = http.post("/v1/batches", json=body | {"carbon": {"max_gco2e": "0.000000001"}}).json()
     fleet.ticks["validate"]()
+    capped = http.get(f"/v1/batches/{capped['id']}").json()
+    assert (capped["status"], capped["errors"]["data"][0]["code"]) == ("failed", "carbon_budget_infeasible"), capped
     assert http.post(f"/v1/batches/{second['id']}/cancel").json()["status"] == "cancelling"
     assert http.delete(f"/v1/files/{uploaded.json()['id']}").json()["deleted"]
     for tick in ("expire", "retire"):
