@@ -115,6 +115,16 @@ def test_items_may_come_asynchronously(harness: Harness, url: str) -> None:
     assert job.progress.total == 2
 
 
+def test_many_calls_at_once_share_one_client(harness: Harness, url: str) -> None:
+    async def together() -> list[client.Job]:
+        async with client.AsyncClient(url, harness.acme) as carbonq:
+            terms = {"kind": "embeddings", "model": EMBEDDER, "deadline": "6h"}
+            made = await asyncio.gather(*(carbonq.submit([f"text {number}"], **terms) for number in range(12)))
+            return list(await asyncio.gather(*(carbonq.job(job.id) for job in made)))
+
+    assert len({job.id for job in asyncio.run(together())}) == 12 == jobs_stored(harness)
+
+
 def test_a_bad_line_is_named_and_stores_nothing(ask: Callable[..., Any], harness: Harness) -> None:
     lines = [b'{"custom_id": "a", "method": "POST", "url": "/v1/embeddings", "body": {"input": "x"}}', b"{nonsense"]
     with pytest.raises(errors.InvalidRequest, match="line 2") as refused:
