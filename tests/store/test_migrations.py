@@ -17,10 +17,12 @@ from carbonq import export, verify
 from carbonq.model import ChunkState, ItemState, JobState, RegionState, Signal
 from carbonq.services.settle import settle
 from carbonq.store import (
+    batches,
     chunks,
     clocks,
     events,
     exports,
+    files,
     forecasts,
     items,
     jobs,
@@ -123,7 +125,17 @@ def test_every_older_installation_is_upgraded_with_its_rows(at_version: Callable
     with database.read() as tx:
         read_work(tx)
         read_planning(tx)
+        if start >= "0015":
+            read_batches(tx)
     read_ledger(database)
+
+
+def read_batches(tx: sa.Connection) -> None:
+    batch = batches.get(tx, "batch_1", "acme")
+    assert (batch.state, batch.metadata, batch.expires_at) == ("in_progress", {"team": "search"}, T0 + 6 * HOUR)
+    assert batches.find_repeated(tx, "acme", "once") == (batch, "f")
+    file = files.get(tx, "file-1", "acme", T0)
+    assert (file.lines, file.carbon) == (2, {"deadline": "6h"})
 
 
 def read_work(tx: sa.Connection) -> None:
