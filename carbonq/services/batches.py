@@ -83,7 +83,7 @@ def create(
             new.tenant,
             items=file.lines,
             input_bytes=file.bytes,
-            tokens=0,
+            tokens=file.lines,  # at the least: one each
             now=now,
             limits=quota.limits_of(tx, new.tenant, limits),
             factor=clock.factor,

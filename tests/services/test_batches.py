@@ -432,6 +432,9 @@ def test_only_a_file_of_requests_of_ones_own_is_taken(world: World) -> None:
     many = add_file(world, 3)
     with pytest.raises(QuotaExceeded, match="items waiting"):
         service.create(world.db, asked(world, many.file_id), Request("f"), world.clock, limits=Quota(items_waiting=2))
+    with pytest.raises(QuotaExceeded, match="tokens a day") as refused:
+        service.create(world.db, asked(world, many.file_id), Request("f"), world.clock, limits=Quota(tokens_per_day=2))
+    assert refused.value.code == "token_limit_exceeded"
     with world.db.read() as tx:
         assert batches.page(tx, "default", None, 10) == []
         assert jobs.open_jobs(tx) == []
