@@ -19,13 +19,15 @@ from hypothesis import strategies as st
 from carbonq.blobs.folder import FolderStaged, FolderStore
 from carbonq.errors import CarbonqError, StoreUnavailable, Unavailable
 from carbonq.model import HeldKind, Job, JobState, Quota, RegionState
-from carbonq.services import group_commit, hold
+from carbonq.services import group_commit, hold, run
 from carbonq.services.group_commit import GroupCommit, Waiting
 from carbonq.services.retire import Keep, retire
 from carbonq.store import events, jobs, tables
 from carbonq.store.database import Database, Tx
+from carbonq.testing import FakeEngine
 from tests.services.grouped import inputs_of, settle, store_of, waiting
-from tests.services.jobs import World, lines, request
+from tests.services.jobs import World, line, lines, request
+from tests.services.running import MODEL, OTHER, REGION, Bench
 
 ROOT = Path(__file__).parents[2]
 
@@ -233,6 +235,27 @@ def test_a_group_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch, limit
     assert group_commit.fitting([one, keyed, keyed]) == 2  # the second will be answered with the first one's job
     monkeypatch.setattr(group_commit, limit, 1)
     assert group_commit.fitting([one] * 9) == 1  # one that is too large for any goes by itself
+
+
+def test_a_worker_opens_a_shared_input_once(sqlite_database: Database, tmp_path: Path) -> None:
+    bench = Bench(sqlite_database, tmp_path)
+    world = World(sqlite_database, tmp_path, clock=bench.clock, models={MODEL.name: MODEL}, regions=(REGION, OTHER))
+    texts = ["one", "two words", "and three words"]
+    new = {"model": MODEL.name, "deadline_at": bench.clock.now() + timedelta(hours=6), "tenant": "acme"}
+    group = [waiting(world, line(0, text, body={"input": text}), **new) for text in texts]
+    store_of(world, bench.blobs).settle(group)
+    job_ids = [one.future.result()[0].job_id for one in group]
+    opened: list[str] = []
+    ranges = bench.blobs.ranges
+    bench.blobs.ranges = lambda key, spans: opened.append(key) or ranges(key, spans)  # type: ignore[method-assign]
+    ran: list[str] = []
+    bench.engine = FakeEngine(on_item=lambda request: ran.append(request.body["input"]))
+    bench.site = bench.make_site("worker-1")
+    assert run.run_chunk(bench.site, bench.chunk(*job_ids), threading.Event()) is run.Result.DONE
+    assert sorted(ran) == sorted(texts)
+    assert opened == [bench.get_job(job_ids[0]).input_blob]
+    for job_id in job_ids:
+        bench.check_once(job_id)
 
 
 def test_a_shared_input_stays_until_all_its_jobs_are_retired(world: World) -> None:
