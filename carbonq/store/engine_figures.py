@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import ColumnElement, Float, case, cast, func, select
 
@@ -38,11 +39,13 @@ def since(tx: Tx, start: datetime) -> list[EngineFigures]:
         .order_by(rows.model, rows.region)
     )
     found: list[EngineFigures] = []
-    for model, region, batches, items, tokens, *figures in tx.execute(statement):
+    for row in tx.execute(statement):
+        sums: tuple[Any, ...] = tuple(row)
+        model, region, batches, items, tokens, *figures = sums
         values = [None if one is None else float(one) for one in figures]
         found.append(EngineFigures(model, region, int(batches), int(items), int(tokens), *values))
     return found
 
 
-def _share(part: ColumnElement[float], whole: ColumnElement[float]) -> ColumnElement[float]:
+def _share(part: ColumnElement[Any], whole: ColumnElement[Any]) -> ColumnElement[float]:
     return cast(part, Float) / func.nullif(cast(whole, Float), 0.0)
