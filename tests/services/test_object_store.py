@@ -15,12 +15,15 @@ import pytest
 
 from carbonq.blobs.objects import ObjectStore
 from carbonq.errors import StoreUnavailable
+from carbonq.model import ItemState
 from carbonq.services import finish, run, submit
-from carbonq.store import jobs, keys
+from carbonq.services.retire import Keep, retire
+from carbonq.store import files, jobs, keys, regions
 from carbonq.store.database import Database, Tx
 from carbonq.testing import MemoryTickets
 from tests.api.harness import build_api, serving
 from tests.buckets import Wire, new_bucket, open_bucket, wire
+from tests.services import batching
 from tests.services.jobs import REGIONS, World, lines, request
 from tests.services.running import MODEL, Bench
 
@@ -79,6 +82,33 @@ def test_a_job_goes_its_way(sqlite_database: Database, tmp_path: Path, blobs: Ob
         assert (rest.status_code, rest.content) == (206, whole.content[100:])
     bench.check_shares()
     assert not list((tmp_path / "tmp").iterdir())
+
+
+def test_a_batch_goes_its_way(sqlite_database: Database, tmp_path: Path, blobs: ObjectStore) -> None:
+    class Bucketed(World):
+        @property
+        def blobs(self) -> Any:
+            return blobs
+
+    with sqlite_database.write() as tx:
+        regions.sync(tx, REGIONS)
+    world = Bucketed(sqlite_database, tmp_path)
+    batch = batching.add(world, 3)
+    source, *others = objects(blobs)
+    assert (source, others) == (f"files/{batch.input_file_id}.jsonl", [])
+    assert batching.read(world) == 1
+    (job,) = batching.jobs_of(world, batch)
+    world.end(job, {"a-0": ItemState.SUCCEEDED, "a-1": ItemState.SUCCEEDED, "a-2": ItemState.FAILED})
+    assert batching.finish_all(world) == 1
+    done = batching.get(world, batch)
+    made = [f"files/{file_id}.jsonl" for file_id in (done.output_file_id, done.error_file_id)]
+    assert [one for one in objects(blobs) if not one.startswith("segments/")] == sorted([source, *made])
+    assert [one["custom_id"] for one in world.lines_of(made[0])] == ["a-0", "a-1"]
+    world.clock.advance(3601)
+    with sqlite_database.write() as tx:
+        files.mark_deleted(tx, batch.input_file_id, "default", world.clock.now())
+    retire(world.db, blobs, world.clock, Keep())
+    assert objects(blobs) == sorted(made)
 
 
 def test_no_request_is_made_under_the_lock(
