@@ -20,6 +20,7 @@ from carbonq import client, errors
 from carbonq.api.feed import Topic
 from carbonq.cli import main
 from carbonq.store.tables import jobs as job_rows
+from tests.api.cutting import cutting
 from tests.api.harness import EMBEDDER, Harness, serving, until
 from tests.api.test_events import happen
 from tests.api.test_jobs import finish
@@ -123,6 +124,27 @@ def test_many_calls_at_once_share_one_client(harness: Harness, url: str) -> None
             return list(await asyncio.gather(*(carbonq.job(job.id) for job in made)))
 
     assert len({job.id for job in asyncio.run(together())}) == 12 == jobs_stored(harness)
+
+
+@pytest.mark.parametrize("which", [client.Client, client.AsyncClient], ids=["blocking", "awaiting"])
+def test_connections_that_are_cut_cost_nothing(
+    harness: Harness, url: str, which: Which, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One upload is cut in its middle, one right before its answer; the download is cut twice."""
+    monkeypatch.setattr("carbonq.client.patience.BASE_S", 0.01)
+    lines = [f"{number} {'word ' * 200}" for number in range(600)]
+    output = b"".join(OUTPUT for _ in range(4_000))
+    limits: list[tuple[int | None, int | None]] = [(300_000, None), (None, 10)]
+    with cutting(url, limits) as address:
+        terms = {"kind": "embeddings", "model": EMBEDDER, "deadline": "6h"}
+        job = called(which, address, harness.acme, "submit", iter(lines), **terms)
+        assert job.progress.total == 600 and jobs_stored(harness) == 1 and not limits
+        finish(harness, job.id, output)
+        limits += [(None, 100_000), (None, 1_000)]
+        path = called(which, address, harness.acme, "download", job.id, tmp_path / "out.jsonl")
+        assert path.read_bytes() == output and not limits
+        limits += [(None, 50_000)]
+        assert len(called(which, address, harness.acme, "results", job.id)) == 8_000 and not limits
 
 
 def test_a_bad_line_is_named_and_stores_nothing(ask: Callable[..., Any], harness: Harness) -> None:
