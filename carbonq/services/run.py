@@ -15,11 +15,8 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 
-import orjson
-
 from carbonq import batching, retry
-from carbonq.blobs import Ranges
-from carbonq.engines.protocol import ENGINE_FAILED, EngineRequest, EngineResult, Stopped
+from carbonq.engines.protocol import ENGINE_FAILED, EngineResult, Stopped
 from carbonq.errors import EngineAway, EngineError, LeaseLost, NotFound, StoreUnavailable
 from carbonq.model import AttemptOutcome, Chunk, Claim, Item
 from carbonq.services import blob_place
@@ -27,6 +24,7 @@ from carbonq.services.attempt import Attempt
 from carbonq.services.burnt import Burnt
 from carbonq.services.checkpoint import Final, Learned, Ran
 from carbonq.services.commit import Committer, Refused, Spooled, abandon, spool_refused
+from carbonq.services.lines import Lines
 from carbonq.services.site import Site
 from carbonq.store import events, jobs, leases, results
 from carbonq.store import items as item_rows
@@ -40,9 +38,6 @@ MAX_FAILURES = 16
 
 #: Longest wait of a flexible engine batch for realtime calls in front of it, in seconds.
 MAX_GATE_S = 1.0
-
-#: Inputs held open at once: a chunk may hold thousands of jobs of one item, and a process has some 1,000 files.
-MAX_INPUTS = 128
 
 #: How long after its deadline a chunk goes on waiting for an engine that is away, in grid time; from then on its tries
 #: count, so that nothing stays open for ever.
@@ -151,7 +146,7 @@ class _Run:
         self._attempt = attempt
         self._site = attempt.site
         self._taken = taken
-        self._lines = _Lines(self._site, taken)
+        self._lines = Lines(self._site.blobs, taken.items, taken.infos)
         chunk, longest_s = taken.claim.chunk, batching.longest_s(self._site.limits.lease_s)
         self._cutter = batching.Cutter(taken.items, attempt.model, longest_s=longest_s)
         is_foretold = chunk.est_tokens > 0 and chunk.est_duration_s > 0
@@ -371,39 +366,3 @@ class _Run:
         self._since.ran.append(Ran(batch, answers, burnt))
         self._since.items += len(batch)
         self._tokens += sum(item.est_tokens for item in batch)
-
-
-class _Lines:
-    """The input lines of a chunk's items, made ready a blob at a time, few at once; small jobs share one."""
-
-    def __init__(self, site: Site, taken: _Taken) -> None:
-        self._site = site
-        self._infos = taken.infos
-        self._ranges: dict[str, Ranges] = {}
-        self._spans: dict[str, list[tuple[int, int]]] = {}
-        for item in taken.items:
-            blob = self._infos[item.job_id].input_blob
-            self._spans.setdefault(blob, []).append((item.line_offset, item.line_bytes))
-
-    def requests(self, batch: Sequence[Item]) -> list[EngineRequest]:
-        """Parse the bodies of items; each was checked when it was submitted."""
-        return [
-            EngineRequest(
-                item.custom_id, orjson.loads(self._input(item.job_id).read(item.line_offset, item.line_bytes))["body"]
-            )
-            for item in batch
-        ]
-
-    def _input(self, job_id: str) -> Ranges:
-        blob = self._infos[job_id].input_blob
-        found = self._ranges.get(blob)
-        if found is None:
-            if len(self._ranges) >= MAX_INPUTS:
-                self._ranges.pop(next(iter(self._ranges))).close()
-            found = self._ranges[blob] = self._site.blobs.ranges(blob, self._spans[blob])
-        return found
-
-    def close(self) -> None:
-        """Let the files go."""
-        for found in self._ranges.values():
-            found.close()

@@ -17,7 +17,7 @@ from carbonq.blobs.disk import FileRanges
 from carbonq.engines.protocol import EngineRequest, Stopped
 from carbonq.errors import EngineError, StoreUnavailable
 from carbonq.model import ChunkState, JobState, RegionState
-from carbonq.services import burnt, heartbeat, run
+from carbonq.services import burnt, heartbeat, lines
 from carbonq.services.attempt import Attempt
 from carbonq.services.run import Result, run_chunk
 from carbonq.services.site import Limits
@@ -141,7 +141,7 @@ def test_many_jobs_share_a_chunk(bench: Bench) -> None:
 def test_a_chunk_of_many_jobs_keeps_few_inputs_open(
     sqlite_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run, "MAX_INPUTS", 2)
+    monkeypatch.setattr(lines, "MAX_INPUTS", 2)
     bench = Bench(sqlite_database, tmp_path)
     job_ids = [bench.job(2, text=lambda i: "words " * (1 + i)) for _ in range(5)]
     chunk_id = bench.chunk(*job_ids)
