@@ -10,8 +10,8 @@ from typing import Any
 
 from carbonq.clock import Clock
 from carbonq.errors import InvalidRequest
-from carbonq.model import ChunkState, Hold, Job, JobState, Quality, RateStatus, RegionState, Signal
-from carbonq.ratebook import worst
+from carbonq.model import ChunkState, Hold, Job, JobState, RegionState, Signal
+from carbonq.services import carbon
 from carbonq.store.overview import JobChunk, PlacedChunk, ShownItem
 from carbonq.units import iso, plain
 
@@ -108,11 +108,7 @@ def carbon_view(sums: Mapping[str, Any] | None) -> dict[str, Any] | None:
     """
     if sums is None:
         return None
-    status = worst(RateStatus(one) for one in sums["emission_status"])
-    qualities = [Quality(one) for one in sums["energy_quality"]]
-    # Best first, and the levels are declared in that order.
-    quality = max(qualities, key=list(Quality).index, default=None)
-    return {**sums, "status": status.value, "quality": None if quality is None else quality.value}
+    return carbon.with_status(sums)
 
 
 def held_view(hold: Hold | None) -> dict[str, Any] | None:

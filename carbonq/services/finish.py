@@ -7,8 +7,9 @@ beside their place, and one statement decides who makes the job final.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 import orjson
 
@@ -18,7 +19,7 @@ from carbonq.clock import Clock
 from carbonq.errors import NotFound, StoreUnavailable
 from carbonq.model import ItemState, Job, JobState
 from carbonq.retry import ATTEMPTS_EXHAUSTED
-from carbonq.services import blob_place, quota
+from carbonq.services import blob_place, carbon, quota
 from carbonq.store import events, items, jobs, results
 from carbonq.store.database import Database
 from carbonq.store.events import NewEvent
@@ -67,11 +68,13 @@ def _finish(db: Database, blobs: BlobStore, job: Job, now: datetime) -> bool:
     except StoreUnavailable as away:
         logger.warning("job %s is finished later: %s", job.job_id, away)
         return False
+    with db.read() as tx:
+        figures = carbon.of_job(tx, job.job_id)
     with db.write() as tx:
         if not jobs.finish(tx, job.job_id, state, output_blob=output_blob, error_blob=error_blob, error=error, at=now):
             return False
         quota.give_back(tx, job)
-        events.append_many(tx, [_event(job, state, now)])
+        events.append_many(tx, [_event(job, state, now, figures)])
     return True
 
 
@@ -103,7 +106,7 @@ def _summary(job: Job, codes: Sequence[tuple[str | None, int]]) -> str | None:
     )
 
 
-def _event(job: Job, state: JobState, now: datetime) -> NewEvent:
+def _event(job: Job, state: JobState, now: datetime, figures: Mapping[str, Any] | None) -> NewEvent:
     counts = {
         "total": job.items_total,
         "succeeded": job.items_succeeded,
@@ -111,7 +114,7 @@ def _event(job: Job, state: JobState, now: datetime) -> NewEvent:
         "expired": job.items_expired,
         "cancelled": job.items_cancelled,
     }
-    return NewEvent(f"job.{state.value}", now, job.tenant, job.job_id, counts)
+    return NewEvent(f"job.{state.value}", now, job.tenant, job.job_id, {**counts, "carbon": figures})
 
 
 def _error_file(db: Database, blobs: BlobStore, job: Job, segments: Sequence[Segment]) -> Iterator[bytes]:

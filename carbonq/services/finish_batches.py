@@ -17,7 +17,7 @@ from carbonq.blobs import BlobStore
 from carbonq.clock import Clock
 from carbonq.errors import NotFound, StoreUnavailable
 from carbonq.model import Job, JobState
-from carbonq.services import blob_place
+from carbonq.services import blob_place, carbon
 from carbonq.store import batch_figures, batches, events, files, jobs
 from carbonq.store.batches import Batch, BatchState
 from carbonq.store.database import Database
@@ -105,6 +105,8 @@ def _assemble(
 
 def _end(db: Database, batch: Batch, mine: Sequence[Job], made: Sequence[File], now: datetime) -> bool:
     state = _final_state(batch, mine)
+    with db.read() as tx:
+        figures = carbon.of_batch(tx, batch.batch_id)
     with db.write() as tx:
         if not batches.finish(
             tx,
@@ -123,6 +125,7 @@ def _end(db: Database, batch: Batch, mine: Sequence[Job], made: Sequence[File], 
             "request_counts": request_counts(counts),
             "output_file_id": batch.output_file_id,
             "error_file_id": batch.error_file_id,
+            "carbon": figures,
         }
         events.append_many(tx, [NewEvent(f"batch.{state.value}", now, batch.tenant, data=data)])
     return True

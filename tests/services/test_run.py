@@ -19,6 +19,7 @@ from carbonq.errors import EngineError, StoreUnavailable
 from carbonq.model import ChunkState, JobState, RegionState
 from carbonq.services import burnt, heartbeat, lines
 from carbonq.services.attempt import Attempt
+from carbonq.services.finish import finish_jobs
 from carbonq.services.run import Result, run_chunk
 from carbonq.services.site import Limits
 from carbonq.store import jobs as job_rows
@@ -50,6 +51,12 @@ def test_a_chunk_runs_to_its_end(bench: Bench) -> None:
     assert bench.tickets.nudges == ["dispatch", "finish"]
     types = [row.type for row in bench.rows(events)]
     assert types == ["job.running"]
+    finish_jobs(bench.db, bench.site.blobs, bench.site.clock)
+    (told,) = (row.data for row in bench.rows(events) if row.type == "job.completed")
+    carbon = told["carbon"]
+    assert (told["total"], carbon["status"], carbon["signal"]) == (10, "provisional", "marginal")
+    assert carbon["energy_wh"] == pytest.approx(10 * ITEM_UJ / 3.6e9)
+    assert carbon["actual_gco2e"] == pytest.approx(10 * ITEM_UJ / 3.6e12 * 1.2 * 100)
     with bench.db.read() as tx:
         learned = throughputs.get_all(tx)[MODEL.name, "cpu"]
     assert learned.uj_per_token == ITEM_UJ // 2
