@@ -53,26 +53,30 @@ def carbons(figures: Figures, because: Mapping[str, Any] | None) -> list[bytes]:
     """
     shared = _shared(figures, because)
     tails = {one: f'"baseline":{_baseline(one)},{shared}' for one in set(figures.baselines)}
-    batch, further = figures.engine_batch_id, range(2, len(figures.parts) + 1)
+    batch, further = figures.engine_batch_id.encode(), range(2, len(figures.parts) + 1)
     pue_num, pue_den = figures.pue.as_integer_ratio()
     facility_den = pue_den * _UJ_PER_WH
     columns = (figures.energies_uj, figures.emissions, figures.inventories, figures.savings, figures.alternatives)
+    # Items of as many tokens mostly have the same figures: what is alike but for the entries is written once.
+    known: dict[tuple[object, ...], bytes] = {}
     found: list[bytes] = []
-    for position, (energy, emission, inventory, saved, alternative, baseline) in enumerate(
-        zip(*columns, figures.baselines, strict=True)
-    ):
-        ids = f'"{batch}.1.{position}"' + "".join(f',"{batch}.{part}.{position}"' for part in further)
-        if energy is None:
-            amounts = '"energy_uj":null,"energy_wh":null,"facility_energy_wh":null'
-        else:
-            amounts = (
-                f'"energy_uj":{energy},"energy_wh":{energy / _UJ_PER_WH!r},'
-                f'"facility_energy_wh":{energy * pue_num / facility_den!r}'
-            )
-        found.append(
-            f'{{"entry_ids":[{ids}],{amounts},"gco2e":{_grams(emission)},"inventory_gco2e":{_grams(inventory)},'
-            f'"saved_gco2e":{_grams(saved)},"baseline_gco2e":{_grams(alternative)},{tails[baseline]}}}'.encode()
-        )
+    for position, values in enumerate(zip(*columns, figures.baselines, strict=True)):
+        rest = known.get(values)
+        if rest is None:
+            energy, emission, inventory, saved, alternative, baseline = values
+            if energy is None:
+                amounts = '"energy_uj":null,"energy_wh":null,"facility_energy_wh":null'
+            else:
+                amounts = (
+                    f'"energy_uj":{energy},"energy_wh":{energy / _UJ_PER_WH!r},'
+                    f'"facility_energy_wh":{energy * pue_num / facility_den!r}'
+                )
+            rest = known[values] = (
+                f'{amounts},"gco2e":{_grams(emission)},"inventory_gco2e":{_grams(inventory)},'
+                f'"saved_gco2e":{_grams(saved)},"baseline_gco2e":{_grams(alternative)},{tails[baseline]}}}'
+            ).encode()
+        more = b"".join(b',"%b.%d.%d"' % (batch, part, position) for part in further) if further else b""
+        found.append(b'{"entry_ids":["%b.1.%d"%b],%b' % (batch, position, more, rest))
     return found
 
 
