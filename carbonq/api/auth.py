@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import anyio.to_thread
 from fastapi import Depends, Request
 
-from carbonq.errors import ConfigError, Forbidden, NotAuthenticated
+from carbonq.errors import ConfigError, Forbidden, NotAuthenticated, Unavailable
 from carbonq.model import Scope
 from carbonq.store import keys
 from carbonq.store.database import Database
@@ -30,6 +30,10 @@ _UNKNOWN_S = 2.0
 
 #: How many unknown keys are remembered at most.
 _UNKNOWN_MAX = 1024
+
+#: How many keys that are not known here the database is asked about in a second at most: a flood of made-up keys must
+#: not take its connections. A key that was just made is known after the next refresh anyhow.
+_ASKED_A_SECOND = 20
 
 #: By so many hex digits of its hash a key is looked up; the rest is compared in constant time.
 _LOOKED_UP = 16
@@ -86,6 +90,7 @@ class KeyRing:
         self._stored: Mapping[str, _Known] = {}
         self._unknown: dict[str, float] = {}
         self._used: dict[str, float] = {}
+        self._asked: tuple[int, int] = (0, 0)  # in which second, how often
         self._lock = threading.Lock()
 
     def refresh(self) -> None:
@@ -107,10 +112,22 @@ class KeyRing:
         return None
 
     def find(self, sha: str) -> Caller | None:
-        """Return the caller of a key's hash, asking the database for one not seen before. Raises StoreUnavailable."""
+        """Return the caller of a key's hash, asking the database for one not seen before.
+
+        Raises StoreUnavailable, and Unavailable where too many unknown keys were asked about just now.
+        """
         with self._lock:
             if self._monotonic() < self._unknown.get(sha, 0.0):
                 return None
+            second = int(self._monotonic())
+            count = self._asked[1] + 1 if self._asked[0] == second else 1
+            self._asked = (second, count)
+        if count > _ASKED_A_SECOND:
+            raise Unavailable(
+                "too many unknown API keys are tried at the moment; a key that was just made is known in 2 s",
+                code="too_many_unknown_keys",
+                retry_after_s=2.0,
+            )
         with self._db.read() as tx:
             key = keys.find_by_hash(tx, sha)
             now = machine_now(tx)

@@ -136,6 +136,9 @@ CODES: Mapping[str, Code] = {
         do="close some, or ask for the state by GET",
     ),
     "too_many_tasks": _c(400, says="the input has more items than a job may hold", do="split it over several jobs"),
+    "too_many_unknown_keys": _c(
+        503, says="too many API keys that nobody has are tried", do="try again after `Retry-After`"
+    ),
     "too_many_webhooks": _c(409, says="the tenant has as many webhooks as it may", do="delete one"),
     "unavailable": _c(503, says="something carbonq depends on is away", do="try again after `Retry-After`"),
     "unknown_parameter": _c(

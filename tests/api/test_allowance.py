@@ -10,10 +10,11 @@ from carbonq.api.allowance import Allowance
 from carbonq.api.background import Refresh
 from carbonq.errors import QuotaExceeded, StoreUnavailable
 from carbonq.model import Quota
-from carbonq.services import admin, quota
+from carbonq.services import admin, finish, quota
 from carbonq.store import quotas
 from carbonq.store.database import Database
 from carbonq.testing import FakeClock
+from tests.api import batching
 from tests.api.harness import EMBEDDER, Harness, serving
 
 
@@ -83,3 +84,30 @@ def test_a_used_up_day_refuses_calls_and_jobs(harness: Harness) -> None:
         )
         assert (job.status_code, job.json()["error"]["code"]) == (429, "token_limit_exceeded")
         assert client.get("/v1/jobs").json()["data"] == []
+
+
+def test_a_quota_is_refused_at_create_on_every_way_in(harness: Harness) -> None:
+    admin.limit_tenant(harness.db, "acme", {"items_waiting": 2}, actor="anna@host")
+    harness.api.allowance.refresh()
+    still = [Refresh("nothing", 60.0, lambda: None)]
+    with serving(harness.api, background=still) as url, httpx.Client(base_url=url, headers=harness.headers()) as client:
+        query = {"kind": "embeddings", "model": EMBEDDER, "deadline": "6h"}
+        first = client.post("/v1/jobs", params=query, content=b'{"custom_id":"a","body":{"input":"x"}}\n')
+        assert first.status_code == 202
+        lines = b"".join(b'{"custom_id":"%d","body":{"input":"x"}}\n' % number for number in range(2))
+        file = batching.upload(client, batching.lines(2))
+        refused = [
+            client.post("/v1/jobs", params=query, content=lines),
+            client.post("/v1/jobs", params=query, content=iter([lines])),  # streamed: no small one
+            client.post("/v1/jobs", json={**query, "items": ["x", "y"]}),
+            client.post("/v1/batches", json={"input_file_id": file["id"], **batching.EMBED}),
+        ]
+        for answer in refused:
+            assert (answer.status_code, answer.json()["error"]["code"]) == (429, "quota_exceeded"), answer.text
+            assert "has 1 items waiting and this would add 2; its limit is 2" in answer.json()["detail"]
+            assert answer.headers["retry-after"] == "60"
+        assert [one["id"] for one in client.get("/v1/jobs").json()["data"]] == [first.json()["id"]]
+        assert client.get("/v1/batches").json()["data"] == []
+        client.post(f"/v1/jobs/{first.json()['id']}/cancel")
+        finish.finish_jobs(harness.db, harness.api.blobs, harness.clock)
+        assert client.post("/v1/jobs", params=query, content=lines).status_code == 202

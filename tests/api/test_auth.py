@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import text
 
 from carbonq.api.auth import KeyRing, check_exposure, is_loopback
-from carbonq.errors import ConfigError, StoreUnavailable
+from carbonq.errors import ConfigError, StoreUnavailable, Unavailable
 from carbonq.model import Scope
 from carbonq.services import keys as key_service
 from carbonq.store import keys
@@ -80,6 +80,18 @@ def test_a_wrong_key_costs_one_query_only(sqlite_database: Database) -> None:
     with sqlite_database.write() as tx:
         tx.execute(text("ALTER TABLE api_keys RENAME TO away"))
     assert ring.find("unknown") is None  # remembered: no query, so no error
+
+
+def test_a_flood_of_made_up_keys_asks_the_database_seldom(sqlite_database: Database) -> None:
+    now = [1000.0]
+    ring = ring_of(sqlite_database, now)
+    for number in range(20):
+        assert ring.find(f"made-up-{number}") is None
+    with pytest.raises(Unavailable, match="too many unknown API keys") as refused:
+        ring.find("made-up-20")
+    assert refused.value.retry_after_s == 2.0
+    now[0] += 1
+    assert ring.find("made-up-20") is None
 
 
 def test_the_key_of_the_settings_needs_no_row(sqlite_database: Database) -> None:
