@@ -42,6 +42,9 @@ MAX_WAITING_BYTES = 64 * 1024 * 1024
 #: How long a group waits for more after one that had more than one job, in machine seconds.
 GATHER_S = 0.002
 
+#: How long the end may take, in machine seconds: a database that does not answer must not hold a process for ever.
+_CLOSE_S = 15.0
+
 #: What a caller is told to wait where too much waits, in machine seconds.
 _RETRY_S = 1.0
 
@@ -108,11 +111,18 @@ class GroupCommit:
             self._is_closed = True
             self._changed.notify()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(_CLOSE_S)
 
     def _run(self) -> None:
         while (group := self._take()) is not None:
-            self._settle(group)
+            try:
+                self._settle(group)
+            except Exception as error:
+                # The loop of this thread: a defect must leave nobody waiting for ever, now or later.
+                logger.exception("a group of %d jobs came to nothing", len(group))
+                for one in group:
+                    if not one.future.done():
+                        one.future.set_exception(error)
 
     def _take(self) -> list[Waiting] | None:
         """Wait for jobs and return the next group; None once all is done and no more may come."""

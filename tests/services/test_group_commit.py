@@ -202,6 +202,22 @@ def test_those_that_come_while_a_group_is_stored_are_the_next_one(world: World) 
         queue.put(one.checked, one.data)
 
 
+def test_a_defect_leaves_nobody_waiting(world: World) -> None:
+    store = store_of(world)
+
+    def broken(group: Sequence[Waiting]) -> None:
+        if len(group[0].checked.found.items) == 2:
+            raise RuntimeError("a defect")
+        store.settle(group)
+
+    queue = GroupCommit(broken)
+    bad, good = waiting(world, lines(2)), waiting(world, lines(1))
+    with pytest.raises(RuntimeError, match="a defect"):
+        queue.put(bad.checked, bad.data).result(30)
+    assert queue.put(good.checked, good.data).result(30)[1]
+    queue.close()
+
+
 def test_what_waits_is_bounded(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     one = waiting(world, lines(1))
     monkeypatch.setattr(group_commit, "MAX_WAITING_BYTES", 3 * len(one.data))
