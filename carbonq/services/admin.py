@@ -68,6 +68,7 @@ def limit_tenant(db: Database, tenant: str, changes: Mapping[str, int | str | No
         after = {name: value for name, value in {**before, **changes}.items() if not isinstance(value, str)}
         if after != before:
             quotas.put_limits(tx, tenant, after)
+            quotas.begin_anew(tx, tenant)
             admin_log.append(tx, Action(actor, "tenant.limited", tenant, tenant, before=before, after=after))
     return after
 

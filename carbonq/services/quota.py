@@ -1,8 +1,9 @@
 """Reserve what a tenant may hold, when a job is stored; refuse what is beyond, with the figures and the way out.
 
 What waits is counted from open jobs themselves, so that every final state gives it back. The kept count only saves
-counting each time: submits add to it, nothing takes off, and it is made anew where a limit would be passed. Tokens
-count by grid day, as the ledger's windows do; those of items that never ran are taken off when their job is final.
+counting each time: submits add to it, nothing takes off, and it is made anew where a limit would be passed, and once a
+minute. Tokens count by grid day, as the ledger's windows do; those of items that never ran are taken off when their job
+is final.
 """
 
 from __future__ import annotations
@@ -22,6 +23,9 @@ RETRY_S = 60.0
 
 #: How long counts of tokens are kept: longer than a job may take, which gives back when it is final.
 DAYS_KEPT = timedelta(days=60)
+
+#: How old a kept count may be, in grid time: what was stored while no limit was in force is in none.
+_COUNT_KEPT = timedelta(seconds=60)
 
 #: No limit at all.
 UNLIMITED = Quota()
@@ -80,9 +84,10 @@ def reserve(
         return
     _refuse_the_impossible(asked)
     quotas.lock(tx, tenant)
-    held, used = _room(tx, asked)
+    held, counted_at = _held(tx, asked)
+    used = _day(tx, asked)
     if asked.is_counted:
-        quotas.keep_count(tx, tenant, held.plus(asked.usage))
+        quotas.keep_count(tx, tenant, held.plus(asked.usage), counted_at)
     if used is not None and not quotas.add_tokens(tx, tenant, day_of(now), tokens):
         quotas.begin_day(tx, tenant, day_of(now), used + tokens)
 
@@ -102,13 +107,8 @@ def check(
     """Refuse what ``reserve`` would refuse now, and keep nothing: for work that is stored later."""
     asked = _Asked(tenant, Usage(jobs, items, input_bytes), tokens, now, limits, factor)
     _refuse_the_impossible(asked)
-    _room(tx, asked)
-
-
-def _room(tx: Tx, asked: _Asked) -> tuple[Usage, int | None]:
-    """Return what is held and the day's tokens (None: nobody counts), where there is room. Raises QuotaExceeded."""
-    held = _room_for(tx, asked) if asked.is_counted else Usage()
-    return held, None if asked.limits.tokens_per_day is None else _day(tx, asked)
+    _held(tx, asked)
+    _day(tx, asked)
 
 
 def _bounds(limits: Quota, usage: Usage) -> tuple[tuple[str, int | None, int], ...]:
@@ -131,15 +131,19 @@ def _refuse_the_impossible(asked: _Asked) -> None:
             )
 
 
-def _room_for(tx: Tx, asked: _Asked) -> Usage:
-    """Return what is held, where there is room beside it for what is asked. Raises QuotaExceeded."""
+def _held(tx: Tx, asked: _Asked) -> tuple[Usage, datetime]:
+    """Return what is held and when that was counted, if there is room beside it. Raises QuotaExceeded."""
+    if not asked.is_counted:
+        return Usage(), asked.now
     tenant, limits = asked.tenant, asked.limits
-    held = quotas.counted(tx, tenant)
-    if held is None or _passed(limits, held.plus(asked.usage)) is not None:
-        held = quotas.count_open(tx, tenant)  # the kept count knows nothing of what has ended since
+    held, counted_at = quotas.counted(tx, tenant) or (Usage(), datetime.min.replace(tzinfo=UTC))
+    is_fresh = timedelta() <= asked.now - counted_at < _COUNT_KEPT
+    if not is_fresh or _passed(limits, held.plus(asked.usage)) is not None:
+        # The kept count knows nothing of what has ended since.
+        held, counted_at = quotas.count_open(tx, tenant), asked.now
     passed = _passed(limits, held.plus(asked.usage))
     if passed is None:
-        return held
+        return held, counted_at
     name, limit = passed
     has = {one: value for one, _, value in _bounds(limits, held)}[name]
     more = {one: value for one, _, value in _bounds(limits, asked.usage)}[name]
@@ -157,13 +161,15 @@ def _passed(limits: Quota, usage: Usage) -> tuple[str, int] | None:
     return None
 
 
-def _day(tx: Tx, asked: _Asked) -> int:
-    """Return the day's tokens so far, where these fit beside them. Raises QuotaExceeded."""
+def _day(tx: Tx, asked: _Asked) -> int | None:
+    """Return the day's tokens so far, where these fit beside them; None where nobody counts. Raises QuotaExceeded."""
     now, limit = asked.now, asked.limits.tokens_per_day
+    if limit is None:
+        return None
     used = quotas.tokens_of(tx, asked.tenant, day_of(now))
     if used is None:
         used = quotas.count_tokens(tx, asked.tenant, start_of(day_of(now)))
-    if limit is not None and used + asked.tokens > limit:
+    if used + asked.tokens > limit:
         raise tokens_refusal(asked.tenant, used, asked.tokens, limit, now=now, factor=asked.factor)
     return used
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from sqlalchemy import delete, exists, func, insert, select, update
@@ -12,9 +12,6 @@ from carbonq.model import ItemState, Usage
 from carbonq.store.database import Tx
 from carbonq.store.dialect import machine_now, serialise
 from carbonq.store.tables import items, jobs, quota_counts, quotas, token_days
-
-#: Grid days of tokens that are kept.
-_KEPT_DAYS = 40
 
 _NEVER_RAN = (ItemState.EXPIRED.value, ItemState.CANCELLED.value)
 
@@ -42,10 +39,10 @@ def lock(tx: Tx, tenant: str) -> None:
     serialise(tx, f"quota {tenant}")
 
 
-def counted(tx: Tx, tenant: str) -> Usage | None:
-    """Return the kept count, which is at least what is open; None where nothing was counted yet."""
+def counted(tx: Tx, tenant: str) -> tuple[Usage, datetime] | None:
+    """Return the kept count and when the jobs themselves were counted (grid time); None where nobody has counted."""
     row = tx.execute(select(quota_counts).where(quota_counts.c.tenant == tenant)).one_or_none()
-    return None if row is None else Usage(row.open_jobs, row.items, row.input_bytes)
+    return None if row is None else (Usage(row.open_jobs, row.items, row.input_bytes), row.counted_at)
 
 
 def count_open(tx: Tx, tenant: str) -> Usage:
@@ -60,16 +57,32 @@ def count_open(tx: Tx, tenant: str) -> Usage:
     return Usage(*(int(value) for value in row))
 
 
-def keep_count(tx: Tx, tenant: str, usage: Usage) -> None:
+def keep_count(tx: Tx, tenant: str, usage: Usage, counted_at: datetime) -> None:
     """Keep a count of what is open; the caller holds ``lock``."""
     values: dict[str, Any] = {
         "open_jobs": usage.open_jobs,
         "items": usage.items,
         "input_bytes": usage.input_bytes,
+        "counted_at": counted_at,
     }
     done = tx.execute(update(quota_counts).where(quota_counts.c.tenant == tenant).values(**values))
     if not done.rowcount:
         tx.execute(insert(quota_counts).values(tenant=tenant, **values))
+
+
+def begin_anew(tx: Tx, tenant: str) -> None:
+    """Forget what was counted under other limits, of which some may have been off meanwhile; the caller holds ``lock``.
+
+    What is open is counted again at the next reservation, the newest day's tokens from its jobs here: those of realtime
+    calls that were not counted are lost, those that were stay.
+    """
+    tx.execute(delete(quota_counts).where(quota_counts.c.tenant == tenant))
+    newest = select(token_days).where(token_days.c.tenant == tenant).order_by(token_days.c.day.desc()).limit(1)
+    row = tx.execute(newest).one_or_none()
+    if row is not None:
+        lost = count_tokens(tx, tenant, datetime.fromisoformat(row.day).replace(tzinfo=UTC)) - row.tokens
+        if lost > 0:
+            add_tokens(tx, tenant, row.day, lost)
 
 
 def tokens_of(tx: Tx, tenant: str, day: str) -> int | None:

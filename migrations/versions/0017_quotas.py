@@ -43,6 +43,7 @@ def upgrade() -> None:
         sa.Column("open_jobs", sa.BigInteger(), nullable=False),
         sa.Column("items", sa.BigInteger(), nullable=False),
         sa.Column("input_bytes", sa.BigInteger(), nullable=False),
+        sa.Column("counted_at", UtcDateTime(), nullable=False),
         sa.PrimaryKeyConstraint("tenant", name=op.f("pk_quota_counts")),
     )
     op.create_table(

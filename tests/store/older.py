@@ -334,7 +334,7 @@ ROWS: Mapping[str, Mapping[str, list[dict[str, Any]]]] = {
     },
     "0017": {
         "quotas": [{"tenant": "acme", "limits": {"open_jobs": 5, "items_waiting": None}, "updated_at": T0}],
-        "quota_counts": [{"tenant": "acme", "open_jobs": 1, "items": 2, "input_bytes": 100}],
+        "quota_counts": [{"tenant": "acme", "open_jobs": 1, "items": 2, "input_bytes": 100, "counted_at": T0}],
         "token_days": [{"tenant": "acme", "day": "2026-03-02", "tokens": 30}],
         "admin_log": [
             {

@@ -15,13 +15,14 @@ quotas = Table(  # a tenant's own limits; what is not in ``limits`` is the setti
     Column("updated_at", UtcDateTime, nullable=False),
 )
 
-quota_counts = Table(  # at least what is open of a tenant: submits add, and it is counted anew where a limit is near
+quota_counts = Table(  # at least what is open of a tenant: submits add, and it is counted anew now and then
     "quota_counts",
     metadata,
     Column("tenant", Text, primary_key=True),
     Column("open_jobs", BigInteger, nullable=False),
     Column("items", BigInteger, nullable=False),
     Column("input_bytes", BigInteger, nullable=False),
+    Column("counted_at", UtcDateTime, nullable=False),  # grid time: the open jobs themselves were counted
 )
 
 token_days = Table(  # tokens of a tenant's accepted work by grid day; what never ran is taken off again
