@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import getpass
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from carbonq.cli import connect, tenants as own_limits
+from carbonq.cli import connect
+from carbonq.cli import tenants as own_limits
 from carbonq.cli.actor import actor, login
 from carbonq.cli.keys import check_tenant
 from carbonq.cli.output import AsJson, emit_json, emit_table, say
@@ -90,13 +90,6 @@ def _set(
         say(f"{kind.value} {name} is {state.value} (it was {before.value}): {said}")
         if not is_in_use:
             say(f"tenant {name} has no key and no open job now; `carbonq tenants list` shows those that have")
-
-
-def _login() -> str | None:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a container without a name for its user
-        return None
 
 
 @tenants.command("list")
