@@ -108,6 +108,7 @@ def create_app(api: Api, *, background: Sequence[Refresh] | None = None) -> Fast
             await anyio.to_thread.run_sync(worker.stop)
             api.dispatcher.close()
             await anyio.to_thread.run_sync(api.group.close)
+            api.nudger.close()
             await api.rate_limits.close()
 
     app = FastAPI(
