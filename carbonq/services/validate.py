@@ -50,10 +50,21 @@ class Rules:
 
 
 def validate(db: Database, blobs: BlobStore, clock: Clock, rules: Rules) -> int:
-    """Read the batches that wait, oldest first; return how many left ``validating``. Raises StoreUnavailable."""
+    """Read the batches that wait, oldest first; return how many left ``validating``.
+
+    Raises StoreUnavailable, and whatever else went wrong with one batch once the others have been read.
+    """
     with db.read() as tx:
         waiting = batches.validating(tx, TICK_BATCHES)
-    return sum(_validate(db, blobs, clock, rules, batch_id) for batch_id in waiting)
+    done, defects = 0, list[Exception]()
+    for batch_id in waiting:
+        try:
+            done += _validate(db, blobs, clock, rules, batch_id)
+        except Exception as defect:  # raised below: what one client sent must not stop the batches of all others
+            defects.append(defect)
+    if defects:
+        raise defects[0]
+    return done
 
 
 def _validate(db: Database, blobs: BlobStore, clock: Clock, rules: Rules, batch_id: str) -> bool:

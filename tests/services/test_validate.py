@@ -216,6 +216,19 @@ def test_killed_between_reading_and_storing_it_begins_anew(world: World, monkeyp
     assert world.stored() == (1, 3)
 
 
+def test_a_batch_that_finds_a_defect_of_ours_stops_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, good = add(world, 1), add(world, 1)
+    reading = batch_input.read
+
+    def defect(stream: Any, batch: Batch, *rest: Any) -> Any:
+        return 1 // 0 if batch.batch_id == bad.batch_id else reading(stream, batch, *rest)
+
+    monkeypatch.setattr(batch_input, "read", defect)
+    with pytest.raises(ZeroDivisionError):
+        read(world)
+    assert (get(world, bad).state, get(world, good).state) == (BatchState.VALIDATING, BatchState.IN_PROGRESS)
+
+
 def test_two_that_read_the_same_batch_make_its_jobs_once(
     database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
