@@ -13,7 +13,7 @@ from sqlalchemy import func, select, update
 
 from carbonq.model import ChunkState, ItemState, Quality
 from carbonq.services import summary
-from carbonq.store import ledger
+from carbonq.store import keys, ledger
 from carbonq.store.tables import chunks as chunk_rows
 from carbonq.store.tables import items as item_rows
 from carbonq.store.tables import jobs as job_rows
@@ -143,6 +143,13 @@ def test_the_deadline_comes_from_whoever_says_it_first(harness: Harness, http: h
     assert expires(headers) == 3
     assert expires() == 4
     assert (create(http, lines(1), completion_window="30m")["expires_at"] - now) / 3600 == 0.5
+    with harness.db.write() as tx:
+        _, key = keys.create(tx, "acme", "ci", False, defaults={"deadline": "5h", "slo_ms": 5})
+    by_default = {"Authorization": f"Bearer {key}"}
+    assert expires(by_default) == 4
+    file_id = upload(http, lines(1))["id"]
+    assert expires(by_default) == 5
+    assert expires(by_default | headers) == 3
 
 
 def test_batches_are_listed_page_by_page(harness: Harness, http: httpx.Client) -> None:
