@@ -31,15 +31,15 @@ typer.testing._get_command = functools.cache(typer.testing._get_command)  # pyri
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each file of ``tests/system`` to one worker as a whole, before all else: they take the longest.
+    """Give each file of ``tests/system`` and ``tests/compat`` to one worker as a whole, before all else.
 
-    ``--dist loadgroup`` would do it if pytest 9 still had the attribute that pytest-xdist 3.8 writes the group into.
+    They take the longest, and share what they start. ``--dist loadgroup`` would do it if pytest 9 still had the attribute that pytest-xdist 3.8 writes the group into.
     """
     from xdist.scheduler import LoadScopeScheduling
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return nodeid.partition("::")[0] if nodeid.startswith("tests/system/") else nodeid
+            return nodeid.partition("::")[0] if nodeid.startswith(("tests/compat/", "tests/system/")) else nodeid
 
     return Scheduling(config, log)
 
