@@ -33,7 +33,8 @@ typer.testing._get_command = functools.cache(typer.testing._get_command)  # pyri
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Give each file of ``tests/system`` and ``tests/compat`` to one worker as a whole, before all else.
 
-    They take the longest, and share what they start. ``--dist loadgroup`` would do it if pytest 9 still had the attribute that pytest-xdist 3.8 writes the group into.
+    They take the longest, and share what they start. ``--dist loadgroup`` would do it if pytest 9 still had the
+    attribute that pytest-xdist 3.8 writes the group into.
     """
     from xdist.scheduler import LoadScopeScheduling
 
