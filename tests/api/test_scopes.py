@@ -30,7 +30,8 @@ def routes() -> list[tuple[str, str, tuple[Scope, ...]]]:
         checks = asked(route.dependant)
         assert len(checks) == (1 if route.path.startswith("/v1/") else 0), (route.path, checks)
         for method in sorted(route.methods):
-            found += [(method, route.path, scopes) for scopes in checks]
+            path = route.path.replace(":path}", "}")  # a name that may have slashes
+            found += [(method, path, scopes) for scopes in checks]
     return found
 
 
