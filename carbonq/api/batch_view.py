@@ -12,9 +12,10 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
+from carbonq import answers
 from carbonq.api import views
 from carbonq.api.sums import JobChunks, JobMemory, Sums
-from carbonq.model import ChunkState, RegionState, Signal
+from carbonq.model import ChunkState, Placement, RegionState, Signal
 from carbonq.services import finish_batches, summary
 from carbonq.store import batch_figures, batches
 from carbonq.store.batches import Batch, BatchState, Progress
@@ -121,6 +122,8 @@ _CARBON: dict[str, Any] = {
     "regions": {},
     "deadline": None,
     "reason": None,
+    "why": None,
+    "baseline": None,
     "infeasible": None,
     "planned_gco2e": None,
     "actual_gco2e": None,
@@ -162,6 +165,8 @@ def _carbon(api: Api, batch: Batch, counts: Progress, found: Figures, held: Sequ
         "regions": dict(sorted(regions.items())),
         "deadline": iso(batch.expires_at),
         "reason": reasons.most_common(1)[0][0] if reasons else None,
+        "why": _why(held),
+        "baseline": _baseline(held),
         "infeasible": counts.infeasible,
         "planned_gco2e": _planned_g(api, found.planned),
         "counts": {name: getattr(counts, name) for name in ("total", "succeeded", "failed", "expired", "cancelled")},
@@ -211,6 +216,26 @@ def _window(held: Sequence[PlacedChunk]) -> dict[str, Any] | None:
     first = min(placed, key=lambda one: one[0])
     last: datetime = max(at for at, _ in placed)
     return {"start": iso(first[0]), "end": iso(last + WINDOW), "region": first[1]}
+
+
+def _why(held: Sequence[PlacedChunk]) -> dict[str, Any] | None:
+    """Return why what runs next, or ran first, is where and when it is, with the forecast that decided it."""
+    placed = [one for one in held if one.state is not ChunkState.DONE] or held
+    for one in placed:  # by window
+        if one.region is not None and one.window_at is not None and one.reason is not None:
+            signal = Signal(one.signal or Signal.MOER)
+            at = Placement(one.region, one.window_at, one.reason, signal, one.g_per_kwh, one.issued_at)
+            g_per_kwh = None if one.g_per_kwh is None else float(one.g_per_kwh)
+            return {**(answers.why(at) or {}), "forecast_g_per_kwh": g_per_kwh}
+    return None
+
+
+def _baseline(held: Sequence[PlacedChunk]) -> dict[str, Any] | None:
+    """Return where and when it would have run without carbonq: of several windows, the first."""
+    if not held:
+        return None
+    first = min(held, key=lambda one: one.baseline_window_at)
+    return {"region": first.baseline_region, "window": iso(first.baseline_window_at)}
 
 
 def _planned_g(api: Api, planned: Sequence[batch_figures.Planned]) -> float | None:

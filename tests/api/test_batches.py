@@ -247,7 +247,11 @@ def test_carbon_says_where_it_waits_and_what_is_foretold(harness: Harness, http:
     assert carbon["eta"] == carbon["window"]["end"]
     # half of 10 Wh at PUE 1.1 and 100 g/kWh
     assert carbon["planned_gco2e"] == pytest.approx(0.005 * 1.1 * 100)
-    assert carbon["reason"] == "carbon"
+    assert carbon["reason"] == carbon["why"]["reason"] == "carbon"
+    assert carbon["why"]["sentence"].startswith("the least carbon")
+    assert (carbon["why"]["forecast_g_per_kwh"], carbon["why"]["planned_region"]) == (100.0, "se")
+    assert carbon["why"]["forecast_issued_at"] == iso(harness.clock.now())
+    assert carbon["baseline"] == {"region": "fr", "window": iso(harness.clock.now())}
     unknown = ("actual_gco2e", "saved_gco2e", "baseline_gco2e", "energy_wh", "facility_energy_wh", "inventory_gco2e")
     assert [carbon[name] for name in unknown] == [None] * len(unknown), "unknown is null"
     assert carbon["counts"] == {"total": 2, "succeeded": 0, "failed": 0, "expired": 0, "cancelled": 0}

@@ -7,7 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from carbonq.api.shapes.words import OUT, JobId, ModelName, OpenShape, Page, RegionName, Shape, Time, Unix, eg
-from carbonq.model import Endpoint, LatePolicy, Quality, RateStatus
+from carbonq.model import Endpoint, LatePolicy, Quality, RateStatus, Signal
 from carbonq.store.batches import BatchState
 from carbonq.terms import OnBudget
 
@@ -164,6 +164,25 @@ class BatchWindow(Shape):
     region: RegionName | None
 
 
+class BatchWhy(OpenShape):
+    """Why what runs next, or ran first, is where and when it is."""
+
+    reason: Annotated[str, eg("carbon")]
+    sentence: Annotated[str, eg("the least carbon that all waiting work together allowed, deadlines first")]
+    planned_region: RegionName
+    planned_window: Time
+    forecast_signal: Signal
+    forecast_g_per_kwh: Annotated[float | None, eg(231.5)]
+    forecast_issued_at: Time | None
+
+
+class BatchBaseline(Shape):
+    """Where and when it would have run without carbonq: of several windows, the first."""
+
+    region: RegionName
+    window: Time
+
+
 class BatchCarbon(OpenShape):
     """Where a batch stands and what it costs; null figures are unknown, sums without a rate or meter are a part."""
 
@@ -175,6 +194,8 @@ class BatchCarbon(OpenShape):
     regions: Annotated[dict[str, int], eg({"fr": 2}, says="its chunks by region")]
     deadline: Time
     reason: Annotated[str | None, eg("carbon", says="why there and then; the jobs' /why has the whole answer")]
+    why: BatchWhy | None
+    baseline: BatchBaseline | None
     infeasible: Annotated[str | None, eg(None, says="what cannot be in time, said when it was accepted")]
     planned_gco2e: Figure
     actual_gco2e: Figure
