@@ -21,7 +21,7 @@ MAX_BYTES = 64 * 1024
 def is_small(request: Request) -> bool:
     """Say whether a request states a length that makes its body small."""
     length = request.headers.get("content-length", "")
-    return length.isdigit() and int(length) <= MAX_BYTES
+    return length.isascii() and length.isdigit() and int(length) <= MAX_BYTES
 
 
 async def store(

@@ -27,7 +27,7 @@ from carbonq.services.quota import UNLIMITED
 from carbonq.services.standing import Standing
 from carbonq.store import events, holds, items, jobs
 from carbonq.store.database import Database, Tx
-from carbonq.store.dialect import machine_now
+from carbonq.store.dialect import write_now
 
 logger = logging.getLogger(__name__)
 
@@ -313,6 +313,7 @@ def _insert(tx: Tx, made: Sequence[_Made]) -> None:
     for one in made:
         request = one.one.checked.request
         rows.append(jobs.NewRow(one.job, request.source, request.idempotency_key, one.one.checked.fingerprint))
-    jobs.insert_many(tx, rows, machine_created_at=machine_now(tx))
+    machine_at = write_now(tx)
+    jobs.insert_many(tx, rows, machine_created_at=machine_at)
     items.insert_of_jobs(tx, [(one.job.job_id, one.offset, one.one.checked.found.items) for one in made])
-    events.append_many(tx, [submit.created_event(one.job) for one in made])
+    events.append_of_new(tx, [submit.created_event(one.job) for one in made], machine_at)

@@ -65,10 +65,20 @@ _COLUMNS = tuple(events.c[name] for name in Event.__dataclass_fields__)
 
 def append_many(tx: Tx, rows: Sequence[NewEvent]) -> None:
     """Store events in the transaction that made them happen."""
-    if not rows:
-        return
-    recorded_at = write_now(tx)
-    of_job = _batches_of(tx, [row.job_id for row in rows if row.job_id is not None])
+    if rows:
+        recorded_at = write_now(tx)
+        _append(tx, rows, recorded_at, _batches_of(tx, [row.job_id for row in rows if row.job_id is not None]))
+
+
+def append_of_new(tx: Tx, rows: Sequence[NewEvent], recorded_at: datetime) -> None:
+    """Store events of new jobs that are in no batch; ``recorded_at`` is what ``dialect.write_now`` said before.
+
+    Two ways to the database and back less than ``append_many``: small jobs wait for each of them.
+    """
+    _append(tx, rows, recorded_at, {})
+
+
+def _append(tx: Tx, rows: Sequence[NewEvent], recorded_at: datetime, of_job: Mapping[str, str]) -> None:
     columns: dict[str, list[Any]] = {
         "recorded_at": [recorded_at] * len(rows),
         "at": [row.at for row in rows],
