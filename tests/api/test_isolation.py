@@ -60,8 +60,8 @@ _NO_IDS = """
     action as_of at carbon completion_window deadline encoding_format endpoint event_type event_types expires_after file
     format from head keep_old_secret_active_for_24_hours secret url
     header hours input items kind late_policy limit max_carbon_g max_tokens messages metadata model month name order
-    output_expires_after product_line purpose region regions revision revisions signal since source state status to
-    tokens workload zone If-Match If-None-Match If-Range Prefer Range
+    output_expires_after product_line purpose region regions revision revisions signal since source state status stream
+    stream_options to tokens workload zone If-Match If-None-Match If-Range Prefer Range
 """
 NO_IDS = frozenset(_NO_IDS.split())
 
