@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx._transports.default as httpx_transport
 import pytest
 import typer.testing
 from hypothesis import settings
@@ -27,6 +28,9 @@ settings.load_profile("carbonq")
 
 # Typer builds all commands anew for each invocation: 0.13 s, where running one takes milliseconds.
 typer.testing._get_command = functools.cache(typer.testing._get_command)  # pyright: ignore[reportPrivateUsage, reportPrivateImportUsage]
+
+# Each client of httpx reads all certificates anew: 50 ms, where most talk to a server of this process.
+httpx_transport.create_ssl_context = functools.cache(httpx_transport.create_ssl_context)
 
 
 @pytest.hookimpl(optionalhook=True)
