@@ -83,7 +83,7 @@ def rotate(db: Database, key_id: str, *, overlap: timedelta, actor: str) -> tupl
     plaintext = keys.make_secret()
     with db.write() as tx:
         now = machine_now(tx)
-        before = _get(tx, key_id)
+        before = _get(tx, key_id, is_locked=True)
         _check_valid(before, now)
         if overlap and before.previous_until is not None and before.previous_until > now:
             raise Conflict(
@@ -115,7 +115,7 @@ def change(db: Database, key_id: str, values: Mapping[str, Any], *, actor: str) 
     unknown = set(values) - set(_CHANGEABLE)
     assert not unknown, unknown
     with db.write() as tx:
-        before = _get(tx, key_id)
+        before = _get(tx, key_id, is_locked=True)
         if before.revoked_at is not None:
             raise Conflict(f"{key_id} was revoked at {iso(before.revoked_at)}; make a new key")
         _check(values.get("name", before.name), values.get("scopes", before.scopes), values)
@@ -138,8 +138,8 @@ def change(db: Database, key_id: str, values: Mapping[str, Any], *, actor: str) 
     return after
 
 
-def _get(tx: Tx, key_id: str) -> Key:
-    key = keys.find(tx, key_id)
+def _get(tx: Tx, key_id: str, *, is_locked: bool = False) -> Key:
+    key = keys.find(tx, key_id, is_locked=is_locked)
     if key is None:
         raise NotFound(f"there is no key {key_id!r}; `carbonq keys list` shows them")
     return key

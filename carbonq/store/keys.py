@@ -133,9 +133,10 @@ def page(tx: Tx, tenant: str | None = None) -> Sequence[Key]:
     return [_key(row) for row in tx.execute(query)]
 
 
-def find(tx: Tx, key_id: str) -> Key | None:
-    """Return a key by its id, valid or not, and keep others from changing it until the transaction ends."""
-    row = tx.execute(select(api_keys).where(api_keys.c.key_id == key_id).with_for_update()).one_or_none()
+def find(tx: Tx, key_id: str, *, is_locked: bool = False) -> Key | None:
+    """Return a key by its id, valid or not; ``is_locked`` keeps others from changing it until the transaction ends."""
+    statement = select(api_keys).where(api_keys.c.key_id == key_id)
+    row = tx.execute(statement.with_for_update() if is_locked else statement).one_or_none()
     return None if row is None else _key(row)
 
 

@@ -99,6 +99,7 @@ def test_the_key_of_the_settings_needs_no_row(sqlite_database: Database) -> None
     ring.refresh()
     caller = ring.known(keys.hash_key("secret"))
     assert caller is not None and (caller.tenant, caller.api_key_id) == ("team", None)
+    assert caller.scopes == keys.USUAL_SCOPES  # whoever may set it is not yet an administrator
 
 
 def test_an_open_address_needs_a_key_of_its_own() -> None:

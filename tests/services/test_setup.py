@@ -32,7 +32,7 @@ def test_a_second_start_finds_clock_and_key(database_url: str, tmp_path: Path) -
     with database.read() as tx:
         key = keys.find_by_hash(tx, keys.hash_key(first.api_key))
     assert key is not None
-    assert (key.tenant, key.is_local) == ("acme", True)
+    assert (key.tenant, key.is_local, key.scopes) == ("acme", True, keys.ALL_SCOPES)
     database.dispose()
 
 

@@ -166,7 +166,7 @@ def read_planning(tx: sa.Connection) -> None:
     assert (learned.tokens_per_s, learned.uj_per_token, learned.samples) == (1000.5, 12, 3)
     key = keys.find_by_hash(tx, keys.hash_key(KEY))
     assert key is not None
-    assert key.tenant == "acme"
+    assert (key.tenant, key.scopes) == ("acme", keys.USUAL_SCOPES)  # from before there were scopes: all but admin
     assert placements.last_inputs(tx) == "window 1"
     assert placements.caps(tx) == {}  # its only chunk runs
     issued = forecasts.newest_forecast(tx, "Z-AWAY", Signal.MOER, T0)
