@@ -128,6 +128,11 @@ def test_events_go_to_who_asked_for_them_in_their_order(database: Database) -> N
     assert one.message_id < two.message_id
     world.run()
     assert len(world.receivers.got) == 6
+    world.happen("job.expired")
+    world.hook("https://late.example/")  # before anybody looked at that one
+    world.run()
+    assert world.receivers.types("https://late.example/") == []
+    assert world.receivers.types()[2:] == ["job.expired"]
 
 
 def test_a_batch_speaks_for_its_jobs(world: World) -> None:

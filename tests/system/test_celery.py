@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from celery import _state
 from sqlalchemy import func, select, update
 from standardwebhooks import Webhook
@@ -105,6 +106,11 @@ def test_a_job_is_a_task_call_and_its_end_calls_a_task_whatever_dies(
             until(trace.exists, 60, "call")
             job_id, state, mark = json.loads(trace.read_text().splitlines()[0])
             assert (state, mark) == ("completed", "shop")
+            # What the killed worker had taken comes back, and makes no other job.
+            left = redis.Redis.from_url(broker.url)
+            until(lambda: left.llen("celery") == 0 == left.hlen("unacked"), 60, "end of all tasks")
+            left.close()
+            assert counted(harness) == 1
             here = submit(["three"], **given)  # a direct call
             assert here["id"] != job_id
             assert counted(harness) == 2
