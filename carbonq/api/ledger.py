@@ -27,6 +27,10 @@ from carbonq.units import grams, plain
 router = APIRouter(dependencies=[needs(Scope.EXPORT)])
 
 
+#: Largest number of a revision that can be asked for: what every database can compare with.
+MAX_REVISION = 2**31 - 1
+
+
 class Filter(BaseModel):
     """Which entries; what is left out restricts nothing. Times are RFC 3339 with an offset."""
 
@@ -116,7 +120,7 @@ def list_entries(api: ApiDep, caller: CallerDep, wanted: Annotated[Page, Query()
     **operation("get_entry", "ledger", answers={200: gives(CheckedEntry)}, errors=("not_found",)),
 )
 def get_entry(
-    entry_id: str, api: ApiDep, caller: CallerDep, revision: Annotated[int | None, Query(ge=1)] = None
+    entry_id: str, api: ApiDep, caller: CallerDep, revision: Annotated[int | None, Query(ge=1, le=MAX_REVISION)] = None
 ) -> dict[str, Any]:
     """Return one entry, by default its current revision, with its emission recomputed from its own fields."""
     with api.db.read() as tx:

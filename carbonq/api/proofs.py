@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query
 
 from carbonq.api.auth import needs
 from carbonq.api.context import ApiDep, CallerDep
+from carbonq.api.ledger import MAX_REVISION
 from carbonq.api.openapi import gives, operation
 from carbonq.api.shapes.ledger import Proof
 from carbonq.model import Scope
@@ -24,7 +25,7 @@ def get_proof(
     entry_id: str,
     api: ApiDep,
     caller: CallerDep,
-    revision: Annotated[int | None, Query(ge=1)] = None,
+    revision: Annotated[int | None, Query(ge=1, le=MAX_REVISION)] = None,
     head: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$")] = None,
 ) -> dict[str, Any]:
     """Return the proof that one of the caller's entries is under a seal, by default up to the newest one."""

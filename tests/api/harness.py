@@ -72,7 +72,10 @@ def answer(region: str, payload: dict[str, Any]) -> dict[str, Any]:
     """Answer a realtime request as ``services/realtime.py`` would, with vectors of four numbers."""
     body = payload["body"]
     if payload["endpoint"] == Endpoint.EMBEDDINGS:
-        texts = [body["input"]] if isinstance(body["input"], str) else body["input"]
+        texts = [body["input"]] if isinstance(body.get("input"), str) else body.get("input")
+        if not isinstance(texts, list):
+            wrong = {"code": "invalid_value", "message": "input is no text", "param": "input"}
+            return {"status_code": 400, "error": wrong}
         vector: Any = [0.5, -0.5, 0.25, 1.0]
         if body.get("encoding_format") == "base64":
             vector = base64.b64encode(struct.pack("<4f", *vector)).decode()

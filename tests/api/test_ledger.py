@@ -102,6 +102,14 @@ def _fields(batch: EngineBatch) -> dict[str, object]:
     return {name: getattr(batch, name) for name in EngineBatch.__dataclass_fields__}
 
 
+def test_revisions_that_no_entry_has(harness: Harness, http: httpx.Client) -> None:
+    entry_id = book(harness, "eb_1", tenant="acme")[0]
+    for revision, status in (("1", 200), ("2", 404), (str(2**31 - 1), 404), (str(2**31), 400), ("9" * 40, 400)):
+        for path in ("", "/proof"):
+            found = http.get(f"/v1/ledger/{entry_id}{path}", params={"revision": revision})
+            assert found.status_code == status or (path and found.status_code == 404), found.text
+
+
 def test_the_csv_has_the_callers_entries_only(harness: Harness, http: httpx.Client) -> None:
     mine = book(harness, "eb_1", tenant="acme")
     book(harness, "eb_2", tenant="rival")

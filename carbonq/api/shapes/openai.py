@@ -22,7 +22,10 @@ class NewEmbeddings(OpenShape):
     """OpenAI's request for embeddings."""
 
     model: ModelName
-    input: Annotated[Any, eg("The grid is cleanest at night.", says="a text, a list of texts, or tokens")]
+    input: Annotated[
+        str | list[str] | list[int] | list[list[int]],
+        eg("The grid is cleanest at night.", says="a text, a list of texts, or tokens"),
+    ]
     encoding_format: Literal["float", "base64"] = OUT
     carbon: RealtimeTerms = OUT
 
