@@ -54,6 +54,8 @@ GRANT SELECT ON alembic_version, schema_floor, clocks
 
 -- Keys: only the API looks at them, and notes when one was used; only the owner makes, changes or revokes them.
 GRANT SELECT, UPDATE (last_used_at) ON api_keys TO carbonq_api;
+-- Who is logged in at the dashboard: the API alone.
+GRANT SELECT, INSERT, DELETE ON sessions TO carbonq_api;
 -- Quotas: only the owner sets them; who stores jobs counts, and control takes off what never ran.
 GRANT SELECT ON quotas TO carbonq_api, carbonq_control;
 GRANT SELECT, INSERT, UPDATE ON quota_counts TO carbonq_api, carbonq_control;

@@ -347,6 +347,11 @@ ROWS: Mapping[str, Mapping[str, list[dict[str, Any]]]] = {
             }
         ],
     },
+    "0018": {
+        "sessions": [
+            {"token_hash": "t", "kind": "session", "key_hash": "k", "created_at": T0, "expires_at": T0},
+        ]
+    },
     "0016": {
         "webhooks": [
             {

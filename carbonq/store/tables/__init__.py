@@ -6,7 +6,7 @@ others are grid times. Names of states are those of ``carbonq.model``.
 
 from __future__ import annotations
 
-from carbonq.store.tables.access import admin_log, quota_counts, quotas, token_days
+from carbonq.store.tables.access import admin_log, quota_counts, quotas, sessions, token_days
 from carbonq.store.tables.batches import batches, files
 from carbonq.store.tables.installation import (
     api_keys,
@@ -82,6 +82,7 @@ __all__ = [
     "seal_parts",
     "seals",
     "segments",
+    "sessions",
     "shadows",
     "source_states",
     "throughputs",

@@ -1,4 +1,4 @@
-"""Tables of access: what tenants may hold, what they hold, and who did what to keys, limits and the installation."""
+"""Tables of access: what tenants may hold, what they hold, who is logged in, and who did what to the installation."""
 
 from __future__ import annotations
 
@@ -31,6 +31,16 @@ token_days = Table(  # tokens of a tenant's accepted work by grid day; what neve
     Column("tenant", Text, primary_key=True),
     Column("day", Text, primary_key=True),  # 2026-03-02
     Column("tokens", BigInteger, nullable=False),
+)
+
+sessions = Table(  # of people at the dashboard, and one-time links to it; machine times
+    "sessions",
+    metadata,
+    Column("token_hash", Text, primary_key=True),
+    Column("kind", Text, nullable=False),  # session | link
+    Column("key_hash", Text, nullable=False),  # of the secret it was begun with: it ends when that does
+    Column("created_at", UtcDateTime, nullable=False),
+    Column("expires_at", UtcDateTime, nullable=False),
 )
 
 admin_log = Table(  # grows only; a trigger refuses UPDATE and DELETE
