@@ -60,6 +60,7 @@ def retire(db: Database, blobs: BlobStore, clock: Clock, keep: Keep, *, batch_ro
     events_before = _before(machine, keep.events_days)
     if events_before is not None:
         gone += _drain(db, lambda tx: retention.delete_events(tx, before=events_before, limit=batch_rows))
+        gone += _drain(db, lambda tx: retention.delete_deliveries(tx, before=events_before, limit=batch_rows))
     plans_before = _before(machine, keep.plans_days)
     if plans_before is not None:
         gone += _drain(db, lambda tx: retention.delete_plans(tx, before=plans_before, limit=batch_rows))

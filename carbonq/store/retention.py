@@ -16,7 +16,18 @@ from carbonq.model import ChunkState, JobState
 from carbonq.store import results
 from carbonq.store.database import Tx
 from carbonq.store.dialect import is_any_of
-from carbonq.store.tables import attempts, batches, chunks, events, items, jobs, placements, plans, segments
+from carbonq.store.tables import (
+    attempts,
+    batches,
+    chunks,
+    events,
+    items,
+    jobs,
+    placements,
+    plans,
+    segments,
+    webhook_deliveries,
+)
 
 
 def has_jobs(tx: Tx, *, before: datetime) -> bool:
@@ -116,6 +127,16 @@ def delete_events(tx: Tx, *, before: datetime, limit: int) -> int:
     # The oldest by number, so that the primary key serves: numbers grow with time.
     gone = [row.event_id for row in tx.execute(oldest) if row.recorded_at < before]
     tx.execute(delete(events).where(is_any_of(tx, events.c.event_id, gone)))
+    return len(gone)
+
+
+def delete_deliveries(tx: Tx, *, before: datetime, limit: int) -> int:
+    """Delete up to ``limit`` messages of webhooks made before machine time ``before``, those that wait as well."""
+    # Of an endpoint that was disabled all that time: whoever enables it again is not told what is months old.
+    key = webhook_deliveries.c.delivery_id
+    oldest = select(key, webhook_deliveries.c.recorded_at).order_by(key).limit(limit)
+    gone = [row.delivery_id for row in tx.execute(oldest) if row.recorded_at < before]
+    tx.execute(delete(webhook_deliveries).where(is_any_of(tx, key, gone)))
     return len(gone)
 
 
