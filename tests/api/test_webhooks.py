@@ -14,6 +14,7 @@ import openai
 import pytest
 from standardwebhooks import Webhook, WebhookVerificationError
 
+from carbonq.api.app import create_app
 from carbonq.model import Scope
 from carbonq.services import webhooks as services
 from carbonq.services.deliver import Deliverer
@@ -21,6 +22,8 @@ from carbonq.store import admin_log, events, keys
 from carbonq.store.events import NewEvent
 from carbonq.webhooks.sender import Sender
 from tests.api.harness import Harness, serving
+from tests.api.inprocess import in_process
+from tests.api.test_contract import strays
 from tests.store.rows import T0
 
 pytestmark = pytest.mark.timeout(60)
@@ -259,3 +262,30 @@ def test_openais_sdk_makes_endpoints(harness: Harness) -> None:
         assert client.webhooks.delete(made.id).deleted
         with pytest.raises(openai.NotFoundError):
             client.webhooks.retrieve(made.id)
+
+
+def test_answers_are_as_described(harness: Harness) -> None:
+    app = create_app(harness.api, background=[])
+    document = app.openapi()
+    with harness.db.write() as tx:
+        _, key = keys.create(tx, "acme", "ops", False, scopes=frozenset(Scope))
+    example = document["paths"]["/v1/webhooks"]["post"]["requestBody"]["content"]["application/json"]["example"]
+    with in_process(app, {"Authorization": f"Bearer {key}"}) as near:
+
+        def ask(method: str, template: str, body: Any = None, **ids: str) -> dict[str, Any]:
+            raw = b"" if body is None else json.dumps(body).encode()
+            answer = near.ask(method, template.format(**ids), body=raw, headers={"Content-Type": "application/json"})
+            assert not strays(document, method, template, answer), f"{method} {template}"
+            assert answer.status < 300
+            value: dict[str, Any] = answer.json()
+            return value
+
+        one = "/v1/webhooks/{webhook_id}"
+        webhook_id = ask("POST", "/v1/webhooks", example)["id"]
+        message_id = ask("POST", f"{one}/test", webhook_id=webhook_id)["id"]
+        for path in ("/v1/webhooks", "/v1/webhook_endpoints", one, f"{one}/deliveries"):
+            ask("GET", path, webhook_id=webhook_id)
+        ask("GET", f"{one}/deliveries/{{message_id}}", webhook_id=webhook_id, message_id=message_id)
+        ask("POST", one, {"state": "disabled"}, webhook_id=webhook_id)
+        ask("POST", f"{one}/rotate_secret", webhook_id=webhook_id)
+        ask("DELETE", one, webhook_id=webhook_id)
