@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import http.client
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -53,19 +54,27 @@ def bench(
     file = folder / "results.jsonl"
     write_results(file, items if "results" in parts else 1)
     found: dict[str, Any] = {"bench": "api", "backend": backend.name, "items": items}
-    with (
-        backend.settings(folder) as settings,
-        ApiSite(settings, file, with_control="batch" in parts or "poll" in parts) as site,
-    ):
-        if "jobs" in parts:
-            found["jobs"] = measure_jobs(site, seconds, rounds, connections, report)
-        if "batch" in parts:
-            found["batch"] = _batch(site, folder / "documents.jsonl", items, report)
-        if "poll" in parts:
-            found["poll"] = measure_polls(site, seconds, pollers, report)
-        if "results" in parts:
-            found["results"] = measure_results(site, file, rounds, report)
+    # What the control process makes of new jobs would take turns with taking them.
+    if {"jobs", "results"} & set(parts):
+        with _site(backend, folder / "alone", file, with_control=False) as site:
+            if "jobs" in parts:
+                found["jobs"] = measure_jobs(site, seconds, rounds, connections, report)
+            if "results" in parts:
+                found["results"] = measure_results(site, file, rounds, report)
+    if {"batch", "poll"} & set(parts):
+        with _site(backend, folder / "controlled", file, with_control=True) as site:
+            if "batch" in parts:
+                found["batch"] = _batch(site, folder / "documents.jsonl", items, report)
+            if "poll" in parts:
+                found["poll"] = measure_polls(site, seconds, pollers, report)
     return found
+
+
+@contextmanager
+def _site(backend: Backend, folder: Path, file: Path, *, with_control: bool) -> Generator[ApiSite]:
+    folder.mkdir()
+    with backend.settings(folder) as settings, ApiSite(settings, file, with_control=with_control) as site:
+        yield site
 
 
 def _line() -> str:
