@@ -106,7 +106,7 @@ class Client:
 
     def chunks(self, job_id: str) -> list[Chunk]:
         """Return the job's chunks with their placements and the reasons for them."""
-        return self._call(calls.chunks(job_id))
+        return list(self._iterate(flows.chunks(self._manner, job_id)))
 
     def why(self, job_id: str, *, after: str | None = None, limit: int = 20) -> Why:
         """Return a page of what explains a job's placements, chunks alike in one group; ``after`` is ``last_id``."""

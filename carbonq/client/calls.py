@@ -12,7 +12,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 from urllib.parse import quote as quoted
 
 from carbonq.client import items as given
-from carbonq.client.records import Chunk, Entry, Job, Json, Quote, Region, Why
+from carbonq.client.records import Entry, Job, Json, Quote, Region, Why
 from carbonq.client.upload import Upload
 from carbonq.errors import InvalidRequest, NotFound
 
@@ -208,9 +208,9 @@ def cancel(job_id: str) -> Call[Job]:
     return Call(method="POST", path=f"{job_path(job_id)}/cancel", read=Job.of)
 
 
-def chunks(job_id: str) -> Call[list[Chunk]]:
-    """List a job's chunks."""
-    return Call(method="GET", path=f"{job_path(job_id)}/chunks", read=_each(Chunk.of))
+def chunks(job_id: str, *, after: str | None, limit: int) -> Call[Json]:
+    """List a page of a job's chunks."""
+    return Call(method="GET", path=f"{job_path(job_id)}/chunks", read=_as_is, params=_params(limit=limit, after=after))
 
 
 def why(job_id: str, *, after: str | None, limit: int) -> Call[Why]:

@@ -15,7 +15,7 @@ import orjson
 from carbonq.client import calls, patience
 from carbonq.client.answers import Answer, parsed, problem, unreachable
 from carbonq.client.calls import Call
-from carbonq.client.records import Entry, Event, Job, Json, Result
+from carbonq.client.records import Chunk, Entry, Event, Job, Json, Result
 from carbonq.client.rows import Lines, Rows
 from carbonq.client.steps import Flow, Give, Manner, Open, Read, Send, Sleep, Tell
 from carbonq.errors import Conflict, Unavailable
@@ -106,6 +106,11 @@ def jobs(manner: Manner, *, limit: int | None, states: Sequence[str]) -> Flow[No
     """Give jobs, newest first."""
     size = 100 if limit is None else max(1, min(100, limit))
     return pages(manner, lambda after: calls.jobs(after=after, limit=size, states=states), Job.of, limit)
+
+
+def chunks(manner: Manner, job_id: str) -> Flow[None]:
+    """Give a job's chunks."""
+    return pages(manner, lambda after: calls.chunks(job_id, after=after, limit=1000), Chunk.of, None)
 
 
 def entries(manner: Manner, *, job_id: str | None) -> Flow[None]:

@@ -17,7 +17,7 @@ from carbonq.store.tables import items as item_rows
 from carbonq.store.tables import jobs as job_rows
 from tests.api.harness import Harness
 from tests.api.inprocess import InProcess, in_process
-from tests.api.test_jobs import NDJSON, lines
+from tests.api.test_jobs import NDJSON, chunk_up, lines
 
 SUBMIT = "/v1/jobs?endpoint=/v1/embeddings&model=wordllama-256&deadline=6h"
 
@@ -155,3 +155,22 @@ def test_items_are_paged_and_filtered(harness: Harness, near: InProcess) -> None
         tx.execute(update(job_rows).values(retired_at=harness.clock.now()))
     gone = near.ask("GET", path)
     assert (gone.status, gone.code) == (410, "results_removed")
+
+
+def test_chunks_are_paged_like_all_lists(harness: Harness, near: InProcess) -> None:
+    made = [near.ask("POST", SUBMIT, body=lines(1), headers=NDJSON).headers["location"] for _ in range(3)]
+    for path in made:
+        chunk_up(harness, path.rpartition("/")[2])
+    with harness.db.write() as tx:  # all in one job
+        tx.execute(
+            update(item_rows).values(
+                job_id=made[0].rpartition("/")[2], custom_id=item_rows.c.chunk_id, idx=item_rows.c.item_id
+            )
+        )
+    whole = near.ask("GET", f"{made[0]}/chunks").json()
+    assert len(whole["data"]) == 3 and not whole["has_more"]
+    first = near.ask("GET", f"{made[0]}/chunks?limit=2").json()
+    assert first["data"] == whole["data"][:2] and first["has_more"]
+    second = near.ask("GET", f"{made[0]}/chunks?limit=2&after={first['last_id']}").json()
+    assert second["data"] == whole["data"][2:] and not second["has_more"]
+    assert near.ask("GET", f"{made[0]}/chunks?after=x").status == 400
