@@ -383,15 +383,17 @@ class MemoryTickets:
     answer: Callable[[str, dict[str, Any]], dict[str, Any]] = _no_answer
     is_down: bool = False
     sent: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    shown: dict[str, str] = field(default_factory=dict[str, str])
     nudges: list[str] = field(default_factory=list[str])
     realtime_calls: list[tuple[str, dict[str, Any]]] = field(default_factory=list[tuple[str, dict[str, Any]]])
     dropped: list[str] = field(default_factory=list[str])
     pieces: Sequence[str] = ()
 
-    def flexible(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Record tickets of (region, chunk_id)."""
+    def flexible(self, pairs: Sequence[tuple[str, str]], shown: Mapping[str, str] | None = None) -> None:
+        """Record tickets of (region, chunk_id), and what people are shown of them."""
         self._check()
         self.sent.extend(pairs)
+        self.shown.update(shown or {})
 
     def nudge(self, tick: str) -> None:
         """Record that a tick was asked for."""

@@ -73,11 +73,20 @@ def tick_task(tick: str) -> str:
     return f"carbonq.tick.{tick}"
 
 
+def shown_ticket(region: str, **known: object) -> str:
+    """Say for Flower what a task is about; None is left out."""
+    words = (f"{name}={value}" for name, value in ({"region": region} | known).items() if value is not None)
+    return ", ".join(words)
+
+
 class TicketPublisher(Protocol):
     """What services need of the broker."""
 
-    def flexible(self, pairs: Sequence[tuple[str, str]]) -> None:
-        """Send one ticket for each (region, chunk_id). Raises BrokerUnavailable; some may be out by then."""
+    def flexible(self, pairs: Sequence[tuple[str, str]], shown: Mapping[str, str] | None = None) -> None:
+        """Send one ticket for each (region, chunk_id). Raises BrokerUnavailable; some may be out by then.
+
+        ``shown`` says for people what a chunk is, by its id: Flower shows it, nothing reads it.
+        """
         ...
 
     def nudge(self, tick: str) -> None:
@@ -143,12 +152,16 @@ class Tickets:
         self._regions: dict[str, str] = {}  # of the realtime calls that wait for their answer
         self._replies = _Replies(broker_url, self._app.conf.broker_transport_options, queue_prefix)
 
-    def flexible(self, pairs: Sequence[tuple[str, str]]) -> None:
+    def flexible(self, pairs: Sequence[tuple[str, str]], shown: Mapping[str, str] | None = None) -> None:
         """Send one ticket for each (region, chunk_id) in one pipeline. Raises BrokerUnavailable."""
         with _broker_errors(), self._app.producer_pool.acquire(block=True, timeout=5) as producer, producer.batch():
             for region, chunk_id in pairs:
                 self._app.send_task(
-                    RUN_CHUNK, args=(chunk_id,), queue=self._prefix + flexible_queue(region), producer=producer
+                    RUN_CHUNK,
+                    args=(chunk_id,),
+                    queue=self._prefix + flexible_queue(region),
+                    producer=producer,
+                    kwargsrepr=(shown or {}).get(chunk_id) or shown_ticket(region),
                 )
 
     def nudge(self, tick: str) -> None:
@@ -181,6 +194,9 @@ class Tickets:
                 self._app.send_task(
                     REALTIME,
                     args=(dict(payload),) if pieces is None else ({**payload, "is_streamed": True},),
+                    # Celery would tell Flower, and all who listen to its events, what the client wrote.
+                    argsrepr="(...)",
+                    kwargsrepr=shown_ticket(region, model=payload.get("model"), endpoint=payload.get("endpoint")),
                     task_id=task_id,
                     queue=self._prefix + realtime_queue(region),
                     expires=timeout_s,

@@ -31,13 +31,14 @@ def register(app: Celery, site: Site, behind: WriteBehind, stop: threading.Event
     # A doubled ticket of a chunk that runs here would go round and round until the chunk ends.
     running: set[str] = set()
 
-    @app.task(name=RUN_CHUNK, ignore_result=True, shared=False)
-    def run(chunk_id: str) -> None:  # pyright: ignore[reportUnusedFunction]
+    @app.task(name=RUN_CHUNK, ignore_result=True, shared=False, bind=True)
+    def run(task: Any, chunk_id: str) -> None:  # pyright: ignore[reportUnusedFunction]
         if stop.is_set() or chunk_id in running:
             return  # if it was the only one, the dispatcher sends it again
         if not slots.acquire(timeout=SLOT_WAIT_S):
             try:
-                site.tickets.flexible([(region, chunk_id)])
+                shown = getattr(task.request, "kwargsrepr", None)
+                site.tickets.flexible([(region, chunk_id)], {chunk_id: shown} if shown else None)
             except BrokerUnavailable as error:
                 logger.debug("ticket of %s dropped, it comes again: %s", chunk_id, error)
             return

@@ -23,7 +23,7 @@ from carbonq.store import regions as region_rows
 from carbonq.store.database import Database, Tx
 from carbonq.store.dialect import serialise
 from carbonq.store.dispatch import Due, Sent
-from carbonq.tickets import TicketPublisher
+from carbonq.tickets import TicketPublisher, shown_ticket
 from carbonq.units import window_of
 
 logger = logging.getLogger(__name__)
@@ -55,8 +55,18 @@ def dispatch(
         rows.mark_sent(tx, sent, now=now, reason=Reason.DEADLINE.value)
         if pairs:
             # Published before the commit: a doubled ticket is harmless, a lost one costs redispatch_after_s.
-            tickets.flexible(pairs)
+            tickets.flexible(pairs, _shown(tx, pairs))
     return len(pairs)
+
+
+def _shown(tx: Tx, pairs: Sequence[tuple[str, str]]) -> dict[str, str]:
+    """Say what each chunk is, for those who watch the queues."""
+    sizes = rows.sizes(tx, [chunk_id for _, chunk_id in pairs])
+    return {
+        chunk_id: shown_ticket(region, model=sizes[chunk_id][0], items=sizes[chunk_id][1])
+        for region, chunk_id in pairs
+        if chunk_id in sizes
+    }
 
 
 class _Slots:

@@ -130,6 +130,13 @@ def unclaimed(tx: Tx, *, redispatch_after_s: float) -> list[tuple[str, str]]:
     return [(row.region, row.chunk_id) for row in tx.execute(statement)]
 
 
+def sizes(tx: Tx, chunk_ids: Sequence[str]) -> dict[str, tuple[str, int]]:
+    """Return model and number of items of some chunks."""
+    statement = select(chunks.c.chunk_id, chunks.c.model, chunks.c.items_count)
+    found = tx.execute(statement.where(is_any_of(tx, chunks.c.chunk_id, chunk_ids)))
+    return {row.chunk_id: (row.model, row.items_count) for row in found}
+
+
 def is_anything_due(tx: Tx, now: datetime, *, redispatch_after_s: float) -> bool:
     """Say without locking whether there may be something to send, so that an idle system writes nothing."""
     machine = machine_now(tx)

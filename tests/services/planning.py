@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -38,12 +38,14 @@ class SetClock:
 @dataclass
 class Broker:
     sent: list[tuple[str, str]] = field(default_factory=list)
+    shown: dict[str, str] = field(default_factory=dict)
     is_away: bool = False
 
-    def flexible(self, pairs: Sequence[tuple[str, str]]) -> None:
+    def flexible(self, pairs: Sequence[tuple[str, str]], shown: Mapping[str, str] | None = None) -> None:
         if self.is_away:
             raise BrokerUnavailable("away")
         self.sent.extend(pairs)
+        self.shown.update(shown or {})
 
     def nudge(self, tick: str) -> None:
         pass

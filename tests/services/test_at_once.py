@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -64,7 +64,7 @@ def test_two_dispatchers_do_not_fill_the_same_slots(postgresql: Database) -> Non
         place(postgresql, name, "norcal", START, latest_start_at=START + timedelta(hours=5))
 
     class Slow(Broker):
-        def flexible(self, pairs: Sequence[tuple[str, str]]) -> None:
+        def flexible(self, pairs: Sequence[tuple[str, str]], shown: Mapping[str, str] | None = None) -> None:
             if not self.sent:
                 self.sent.extend(pairs)
                 self.second = Second(postgresql, send)

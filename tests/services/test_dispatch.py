@@ -49,6 +49,8 @@ def test_chunks_whose_window_has_come_get_a_ticket_each_up_to_the_free_slots(dat
     place(database, south, "socal", START, latest_start_at=LATER)
     assert send(database, broker) == 2
     assert broker.sent == [("norcal", also), ("norcal", now)]
+    row = chunk(database, now)
+    assert broker.shown[now] == f"region=norcal, model={row.model}, items={row.items_count}"
     assert chunk(database, now).dispatched_at is not None
     assert chunk(database, now).placement_id == "plc_x"
     assert [chunk(database, one).dispatched_at for one in (full, later, south)] == [None] * 3

@@ -143,10 +143,19 @@ def test_a_whole_life(up: Up, tmp_path: Path) -> None:
     with httpx.Client(base_url=found.flower_url, auth=("carbonq", password)) as flower:
         until(lambda: {one["name"] for one in flower.get("/api/queues/length").json()["active_queues"]} == queues)
 
+        assert httpx.get(f"{found.flower_url}/api/workers").status_code == 401, "Flower asks for its password"
+
     out = tmp_path / "out.jsonl"
     done = up.run("submit", "embeddings", str(documents(tmp_path)), "--deadline", "2h", "--wait", "-o", str(out))
     assert done.returncode == 0, done.stderr + up.logs()
     assert sorted(json.loads(line)["custom_id"] for line in out.read_text().splitlines()) == [f"d{n}" for n in range(5)]
+
+    # Flower shows the ticks of the beat, and what the chunks are.
+    with httpx.Client(base_url=found.flower_url, auth=("carbonq", password)) as flower:
+        shown = list(flower.get("/api/tasks", params={"taskname": "carbonq.run_chunk"}).json().values())
+        assert shown and all(f"model={processes.MODEL}, items=" in one["kwargs"] for one in shown), shown
+        assert {one["kwargs"].partition(",")[0] for one in shown} <= {"region=north", "region=south"}
+        assert flower.get("/api/tasks", params={"taskname": "carbonq.tick.plan"}).json()
 
     # Killed, it leaves nothing behind.
     for pid in (up.pids["worker-north"], up.pids["worker-south"]):

@@ -81,3 +81,30 @@ def test_after_a_lost_connection_no_thread_of_the_pool_talks_on_the_one_that_the
     conf = make_celery("amqp://guest@localhost//").conf
     assert not conf.worker_enable_prefetch_count_reduction
     assert not conf.task_acks_late, "nothing is fetched that is not taken at once"
+
+
+def test_flower_is_shown_what_a_task_is_about_and_nothing_that_a_client_wrote(monkeypatch: pytest.MonkeyPatch) -> None:
+    tickets = Tickets("memory://")
+    sent: list[dict[str, Any]] = []
+
+    def send_task(_name: str, **options: Any) -> None:
+        sent.append(options)
+
+    monkeypatch.setattr(tickets._app, "send_task", send_task)
+    monkeypatch.setattr(tickets._replies, "expect", lambda *_: _answered())
+    tickets.flexible([("fr", "chk_1"), ("se", "chk_2")], {"chk_1": "region=fr, model=m, items=3"})
+    payload = {"endpoint": "/v1/embeddings", "model": "m", "body": {"input": "a secret"}}
+    tickets.realtime("fr", payload, 1.0)
+    tickets.close()
+    shown = [(one.get("argsrepr"), one["kwargsrepr"]) for one in sent]
+    assert shown == [
+        (None, "region=fr, model=m, items=3"),
+        (None, "region=se"),
+        ("(...)", "region=fr, model=m, endpoint=/v1/embeddings"),
+    ]
+
+
+def _answered() -> Future[dict[str, Any]]:
+    answer: Future[dict[str, Any]] = Future()
+    answer.set_result({"status": "SUCCESS", "result": {}})
+    return answer
