@@ -12,7 +12,7 @@ import random
 import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Protocol
 
@@ -118,16 +118,17 @@ class Deliverer:
         if settled is None or (before is not None and settled <= before):
             return 0, False
         with self._db.write() as tx:
-            before = webhooks.routed_up_to(tx)
-            endpoints: dict[str, list[Endpoint]] = defaultdict(list)
-            for one in webhooks.enabled(tx):
-                endpoints[one.tenant].append(one)
-            start = _start(before, [one for some in endpoints.values() for one in some], settled)
-            found = event_rows.between(tx, start, settled, limit=ROUTE_PAGE) if endpoints else []
+            before, earliest = webhooks.routed_up_to(tx), webhooks.earliest(tx)
+            if before is not None and settled <= before:
+                return 0, False  # another process looked at them
+            found: list[Event] = []
+            if earliest is not None:
+                # The first time, what was there before any endpoint is passed over.
+                found = event_rows.between(tx, earliest if before is None else before, settled, limit=ROUTE_PAGE)
             upto = found[-1].event_id if len(found) == ROUTE_PAGE else settled
             if not webhooks.advance(tx, before, upto):
-                return 0, False  # another process looks at them
-            return webhooks.add(tx, list(_messages(found, endpoints))), upto < settled
+                return 0, False
+            return webhooks.add(tx, list(_messages(tx, found))), upto < settled
 
     # --- from messages to receivers ---------------------------------------------------------------------------
 
@@ -207,14 +208,10 @@ class Deliverer:
         logger.warning("webhook %s of tenant %s is disabled: %s", endpoint.webhook_id, endpoint.tenant, reason)
 
 
-def _start(before: int | None, endpoints: Sequence[Endpoint], settled: int) -> int:
-    """Return after which event to look: the first time, what was there before any endpoint is passed over."""
-    if before is not None:
-        return before
-    return min((one.since_event_id for one in endpoints), default=settled)
-
-
-def _messages(found: Sequence[Event], endpoints: Mapping[str, Sequence[Endpoint]]) -> Iterator[NewDelivery]:
+def _messages(tx: Tx, found: Sequence[Event]) -> Iterator[NewDelivery]:
+    endpoints: dict[str, list[Endpoint]] = defaultdict(list)
+    for one in webhooks.enabled(tx, sorted({event.tenant for event in found if event.tenant is not None})):
+        endpoints[one.tenant].append(one)
     for event in found:
         # A batch speaks for its jobs.
         if event.job_id is not None and event.batch_id is not None:

@@ -11,7 +11,7 @@ from sqlalchemy import ColumnElement, and_, delete, exists, func, insert, litera
 
 from carbonq.errors import InvalidRequest, NotFound
 from carbonq.store.database import Tx
-from carbonq.store.dialect import UtcDateTime, insert_new, machine_now
+from carbonq.store.dialect import UtcDateTime, insert_new, is_any_of, machine_now
 from carbonq.store.tables import events, webhook_cursor, webhook_deliveries, webhooks
 from carbonq.units import iso, parse_iso
 
@@ -219,9 +219,15 @@ def advance(tx: Tx, before: int | None, event_id: int) -> bool:
     return tx.execute(moved).rowcount == 1
 
 
-def enabled(tx: Tx) -> list[Endpoint]:
-    """Return all endpoints that events go to."""
-    return [_endpoint(row) for row in tx.execute(select(*_ENDPOINT).where(webhooks.c.state == ENABLED)).mappings()]
+def earliest(tx: Tx) -> int | None:
+    """Return after which event the oldest endpoint that is enabled begins; None where there is no endpoint."""
+    return tx.execute(select(func.min(webhooks.c.since_event_id)).where(webhooks.c.state == ENABLED)).scalar_one()
+
+
+def enabled(tx: Tx, tenants: Sequence[str]) -> list[Endpoint]:
+    """Return all endpoints that events of these tenants go to."""
+    statement = select(*_ENDPOINT).where(webhooks.c.state == ENABLED, is_any_of(tx, webhooks.c.tenant, tenants))
+    return [_endpoint(row) for row in tx.execute(statement).mappings()]
 
 
 def add(tx: Tx, new: Sequence[NewDelivery]) -> int:
