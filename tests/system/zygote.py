@@ -77,7 +77,8 @@ class Zygote:
         self._answer = threading.Event()
         self._last: Forked | None = None
         self._lock = threading.Lock()
-        threading.Thread(target=self._listen, name="zygote", daemon=True).start()
+        self._listener = threading.Thread(target=self._listen, name="zygote", daemon=True)
+        self._listener.start()
         atexit.register(self.close)
 
     def start(self, arguments: Sequence[str], environment: Mapping[str, str], log: Path) -> Forked:
@@ -104,6 +105,10 @@ class Zygote:
     def close(self) -> None:
         self._process.kill()
         self._process.wait(10)
+        self._listener.join(10)
+        for stream in (self._process.stdin, self._process.stdout):
+            if stream is not None:
+                stream.close()
 
 
 _zygotes: list[Zygote] = []
