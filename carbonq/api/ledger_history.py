@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import APIRouter, Query
 
+from carbonq.api import views
 from carbonq.api.auth import needs
 from carbonq.api.context import ApiDep, CallerDep
 from carbonq.api.openapi import gives, operation
@@ -40,4 +41,4 @@ def later_changes(
     except ValueError as error:
         raise InvalidRequest(f"since is {since!r}, which is no time: {error}", param="since") from error
     found = history.later_changes(api.db, since=at, month=month, tenant=caller.tenant)
-    return {"object": "ledger.changes", "since": since, "month": month, "data": found}
+    return views.page_view(found, has_more=False) | {"object": "ledger.changes", "since": since, "month": month}

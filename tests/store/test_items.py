@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 from sqlalchemy import update
 
-from carbonq.errors import NotFound
+from carbonq.errors import InvalidRequest, NotFound
 from carbonq.model import ChunkState, ItemState
-from carbonq.store import chunks, items
+from carbonq.store import chunks, items, overview
 from carbonq.store.database import Database, Tx
 from carbonq.store.tables import chunks as chunk_table
 from tests.store.rows import T0, chunk, store_job
@@ -113,3 +113,22 @@ def test_the_baseline_queue_remembers_its_slots(database: Database) -> None:
     with database.write() as tx:
         assert chunks.baseline_queue(tx, "north", 2, T0) == [later, T0]
         assert chunks.baseline_queue(tx, "north", 3, T0) == [later, T0, T0]
+
+
+def test_items_as_they_are_shown(database: Database) -> None:
+    job, other = store_job(database), store_job(database)
+    with database.write() as tx:
+        ids = [item_id for item_id, _, _ in items.unchunked(tx, [job.job_id])]
+        items.end_many(tx, ids[1:2], ItemState.FAILED, at=T0, error_code="bad")
+        found = overview.items_of(tx, job.job_id, limit=2)
+        assert [(one.idx, one.custom_id, one.state) for one in found] == [
+            (0, "a-0", ItemState.WAITING),
+            (1, "a-1", ItemState.FAILED),
+        ]
+        assert (found[1].error_code, found[1].finished_at, found[0].chunk_id) == ("bad", T0, None)
+        assert [one.idx for one in overview.items_of(tx, job.job_id, after="a-1", limit=2)] == [2]
+        states = (ItemState.WAITING,)
+        assert [one.idx for one in overview.items_of(tx, job.job_id, states=states, limit=9)] == [0, 2]
+        assert overview.items_of(tx, job.job_id, states=states, after="a-2", limit=9) == []
+        with pytest.raises(InvalidRequest, match="no item 'a-9'"):
+            overview.items_of(tx, other.job_id, after="a-9", limit=1)

@@ -75,7 +75,7 @@ def test_a_job_is_taken_for_chunking_once(database: Database) -> None:
 
 
 def test_the_states_of_a_job(database: Database) -> None:
-    stored = store_job(database)
+    stored, waits = store_job(database), store_job(database)
     at = T0 + timedelta(minutes=1)
     with database.write() as tx:
         jobs.mark_running(tx, [stored.job_id], at)
@@ -93,9 +93,11 @@ def test_the_states_of_a_job(database: Database) -> None:
         assert not jobs.finish(tx, stored.job_id, JobState.COMPLETED, **arguments)
         final = jobs.get(tx, stored.job_id)
         assert final.is_final
+        assert jobs.final_among(tx, [stored.job_id, waits.job_id, "job_unknown"]) == {stored.job_id}
+        assert jobs.final_among(tx, []) == set()
         assert final.items_ended == 3
-        assert jobs.open_jobs(tx) == []
-        assert jobs.counts_by_state(tx, "default") == {JobState.COMPLETED: 1}
+        assert [found.job_id for found in jobs.open_jobs(tx)] == [waits.job_id]
+        assert jobs.counts_by_state(tx, "default") == {JobState.COMPLETED: 1, JobState.WAITING: 1}
 
 
 def test_cancel_is_asked_once_and_overdue_jobs_are_found(database: Database) -> None:

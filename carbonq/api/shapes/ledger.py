@@ -119,6 +119,9 @@ class Changes(Shape):
     since: Text
     month: Annotated[str | None, eg("2026-11")]
     data: list[Change]
+    first_id: Annotated[None, eg(None)]
+    last_id: Annotated[None, eg(None)]
+    has_more: Literal[False]
 
 
 class Proof(OpenShape):
