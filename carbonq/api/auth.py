@@ -185,6 +185,7 @@ async def caller_of(request: Request) -> Caller:
         raise NotAuthenticated("this API key is wrong, expired or revoked")
     ring.note_use(caller)
     await api.rate_limits.take(request, caller)
+    request.state.caller = caller
     return caller
 
 

@@ -20,7 +20,7 @@ from carbonq.api import batch_view, files, views
 from carbonq.api import terms as carried
 from carbonq.api.auth import Caller, needs
 from carbonq.api.body import object_of, read_bytes
-from carbonq.api.context import Api, ApiDep, CallerDep
+from carbonq.api.context import Api, ApiDep, CallerDep, seen_by
 from carbonq.api.flights import Flights, Sight
 from carbonq.api.openapi import JSON, Answer, Content, gives, operation
 from carbonq.api.shapes.batches import Batch as BatchShape
@@ -252,8 +252,9 @@ def list_batches(
         headers=("If-None-Match",),
     ),
 )
-async def get_batch(request: Request, batch_id: str, caller: CallerDep) -> Response:
+async def get_batch(request: Request, batch_id: str) -> Response:
     """Return a batch with its progress, usage and carbon figures."""
+    _, caller = seen_by(request)
     flights: Flights[tuple[str, str], Sight] = request.app.state.batch_flights
     return (await flights.of((batch_id, caller.tenant))).answer({}, request.headers.get("if-none-match"))
 

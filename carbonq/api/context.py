@@ -24,6 +24,7 @@ from carbonq.model import Model, Region
 from carbonq.plan.treatment import TreatmentRules
 from carbonq.services.group_commit import GroupCommit
 from carbonq.services.rates import RateCache
+from carbonq.services.trends import Trends
 from carbonq.store.database import Database
 
 
@@ -90,6 +91,7 @@ class Api:
     dispatcher: Dispatcher
     router: Router
     rates: RateCache
+    trends: Trends
     settle_after_s: float
     max_stale_s: float
     tickets: ApiTickets
@@ -111,6 +113,15 @@ async def api_of(request: Request) -> Api:
     """Return the app's context (a FastAPI dependency; as a plain ``def`` it would cost each request a thread)."""
     api: Api = request.app.state.api
     return api
+
+
+def seen_by(request: Request) -> tuple[Api, Caller]:
+    """Return the app's context, and who sends a request that ``needs`` let pass.
+
+    What ``ApiDep`` and ``CallerDep`` give; for routes that are called so often that solving these shows.
+    """
+    caller: Caller = request.state.caller
+    return request.app.state.api, caller
 
 
 ApiDep = Annotated[Api, Depends(api_of)]

@@ -15,7 +15,7 @@ from carbonq import jsonl
 from carbonq.api import job_terms, schemas, small, views
 from carbonq.api.auth import Caller, needs
 from carbonq.api.body import drain, media_type_of, read_bytes, read_object, stage, unsupported
-from carbonq.api.context import Api, ApiDep, CallerDep
+from carbonq.api.context import Api, ApiDep, CallerDep, seen_by
 from carbonq.api.flights import Flights, Sight
 from carbonq.api.openapi import JSON, Answer, Content, Parameter, gives, operation
 from carbonq.api.shapes.jobs import Job as JobShape
@@ -106,11 +106,12 @@ _STORED = ("Location", "Preference-Applied", "Idempotency-Replayed")
         parameters=FIELDS,
     ),
 )
-async def submit_job(request: Request, api: ApiDep, caller: CallerDep) -> Response:
+async def submit_job(request: Request) -> Response:
     """Store a job: JSON lines as the body with the fields in the query, or one JSON object with ``items``.
 
     With ``Prefer: wait=N`` the answer comes when the job is final, or after N seconds.
     """
+    api, caller = seen_by(request)
     media_type = media_type_of(request)
     if media_type == "application/json":
         values = await read_object(request, MAX_INLINE_BYTES, way_out="stream it as JSON lines instead")
@@ -275,11 +276,12 @@ def list_jobs(
         headers=("If-None-Match", "Prefer"),
     ),
 )
-async def get_job(request: Request, job_id: str, api: ApiDep, caller: CallerDep) -> Response:
+async def get_job(request: Request, job_id: str) -> Response:
     """Return a job with progress, placement and carbon figures; ``Retry-After`` hints when to look again.
 
     With ``Prefer: wait=N`` the answer comes when the job is final, or after N seconds.
     """
+    api, caller = seen_by(request)
     headers: dict[str, str] = {}
     wanted = preference(request.headers.getlist("prefer"))
     if wanted.wait_s is not None and not (await anyio.to_thread.run_sync(_find, api, job_id, caller.tenant)).is_final:
