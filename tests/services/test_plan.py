@@ -157,7 +157,7 @@ def test_a_backoff_that_ends_within_the_running_window_does_not_cost_the_next_on
     with sqlite_database.read() as tx:
         machine = machine_now(tx)
     # The deadlines leave the running window to one, and what begins after the backoff to the other.
-    for name, wait_s, deadline_s in ((soon, 60, 420), (later, 241, 900)):
+    for name, wait_s, deadline_s in ((soon, 60, 420), (later, 300, 900)):
         values = {"deadline_at": START + timedelta(seconds=deadline_s), "est_duration_s": 100.0}
         change(sqlite_database, name, not_before=machine + timedelta(seconds=wait_s), **values)
     assert plan_waiting(sqlite_database, clock).late == 0
