@@ -29,6 +29,7 @@ from carbonq.store.tables import attempts, chunks, entries, events, jobs, placem
 from carbonq.testing import FakeEngine
 from carbonq.units import iso
 from tests.services.running import ITEM_UJ, MODEL, Bench
+from tests.system.processes import until
 
 GO = threading.Event()
 
@@ -286,14 +287,18 @@ def test_cancelled_jobs_of_a_chunk_do_not_run(bench: Bench) -> None:
 
 def test_a_cancel_in_the_middle_is_obeyed_between_engine_batches(sqlite_database: Database, tmp_path: Path) -> None:
     bench = Bench(sqlite_database, tmp_path, limits=Limits(renew_s=0.01, lease_s=60))
-    seen = threading.Event()
+
+    def renewed() -> None:
+        before = bench.rows(chunks)[0].lease_until
+        until(lambda: bench.rows(chunks)[0].lease_until != before, 20, "renewed lease", pause_s=0.002)
 
     def burn(request: EngineRequest) -> None:
         bench.burn()
         if request.custom_id == "c3":
             with bench.db.write() as tx:
                 tx.execute(update(jobs).values(is_cancel_requested=True))
-            seen.wait(0.3)  # a renewal comes by meanwhile
+            renewed()
+            renewed()  # the one before has been heard
 
     bench.engine = FakeEngine(on_item=burn)
     job_id = bench.job(40)
