@@ -30,6 +30,7 @@ from carbonq.services import (
     submit,
     validate,
 )
+from carbonq.services.apart import Postponed
 from carbonq.services.rates import RateCache
 from carbonq.services.refresh import Refresher
 from carbonq.services.watch import Watch
@@ -61,26 +62,29 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
         learn.learn_tick(db, clock.now())
 
     def run_plan() -> None:
-        made = chunk.chunk_jobs(
-            db,
-            clock,
-            models=runtime.models,
-            regions=runtime.regions,
-            max_chunk_items=settings.max_chunk_items,
-            chunk_fill=settings.chunk_fill,
-            chunk_wait_s=settings.chunk_wait_s,
-            isolate_tenants=settings.isolate_tenants,
-            factor=clock.factor,
-        )
-        plan.plan_waiting(
-            db,
-            clock,
-            models=runtime.models,
-            margin=settings.replan_margin,
-            price_weight_g=settings.price_weight_g,
-            worker_alive_s=settings.worker_alive_s,
-            max_stale_s=settings.max_stale_s,
-        )
+        made = 0
+        try:
+            made = chunk.chunk_jobs(
+                db,
+                clock,
+                models=runtime.models,
+                regions=runtime.regions,
+                max_chunk_items=settings.max_chunk_items,
+                chunk_fill=settings.chunk_fill,
+                chunk_wait_s=settings.chunk_wait_s,
+                isolate_tenants=settings.isolate_tenants,
+                factor=clock.factor,
+            )
+        finally:  # what has chunks is planned, whatever is wrong with a new job
+            plan.plan_waiting(
+                db,
+                clock,
+                models=runtime.models,
+                margin=settings.replan_margin,
+                price_weight_g=settings.price_weight_g,
+                worker_alive_s=settings.worker_alive_s,
+                max_stale_s=settings.max_stale_s,
+            )
         if made:
             tickets.nudge("dispatch")
 
@@ -107,8 +111,10 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
         watch.look()
 
     def run_finish() -> None:
-        finish.finish_jobs(db, runtime.blobs, clock)
-        finish_batches.finish_batches(db, runtime.blobs, clock, keep_results_days=settings.keep_results_days)
+        try:
+            finish.finish_jobs(db, runtime.blobs, clock)
+        finally:  # a defect that one job meets must not hold up the batches of others
+            finish_batches.finish_batches(db, runtime.blobs, clock, keep_results_days=settings.keep_results_days)
 
     rules = validate.Rules(
         models=runtime.models,
@@ -127,8 +133,10 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
         quota=wiring.make_quota(settings),
     )
 
+    postponed = Postponed()
+
     def run_validate() -> None:
-        if validate.validate(db, runtime.blobs, clock, rules):
+        if validate.validate(db, runtime.blobs, clock, rules, postponed):
             tickets.nudge("plan")
 
     def run_expire() -> None:

@@ -14,6 +14,7 @@ from carbonq.chunking import Kind, Piece
 from carbonq.clock import Clock
 from carbonq.model import Job, Model, NewChunk, Region, Throughput
 from carbonq.plan import policy
+from carbonq.services.apart import each
 from carbonq.store import chunks, items, jobs, throughputs
 from carbonq.store.database import Database, Tx
 from carbonq.store.dialect import machine_now
@@ -73,12 +74,17 @@ def chunk_jobs(
         machine_at = machine_now(tx)
     rules = _Rules(models, regions, learned, max_chunk_items, chunk_fill, factor, now)
     ages = {job.job_id: (machine_at - came_at).total_seconds() for job, came_at in found}
-    made = 0
-    for group in _groups([job for job, _ in found], now, isolate_tenants=isolate_tenants):
-        if estimate.allowed_regions(regions, group.kind.regions, group.kind.model) and group.kind.model in models:
-            may_wait = all(ages[job.job_id] < chunk_wait_s for job in group.jobs)
-            made += _chunk_group(db, group, rules, may_wait=may_wait)
-    return made
+
+    def cut(group: _Group) -> int:
+        if (
+            not estimate.allowed_regions(regions, group.kind.regions, group.kind.model)
+            or group.kind.model not in models
+        ):
+            return 0
+        may_wait = all(ages[job.job_id] < chunk_wait_s for job in group.jobs)
+        return _chunk_group(db, group, rules, may_wait=may_wait)
+
+    return each(_groups([job for job, _ in found], now, isolate_tenants=isolate_tenants), cut)
 
 
 def _groups(found: Sequence[Job], now: datetime, *, isolate_tenants: bool) -> Iterator[_Group]:

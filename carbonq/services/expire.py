@@ -7,6 +7,7 @@ them back. Jobs of late policy ``finish_late`` are never touched.
 from __future__ import annotations
 
 from carbonq.clock import Clock
+from carbonq.services.apart import each
 from carbonq.services.cancel import sweep
 from carbonq.store import jobs
 from carbonq.store.database import Database
@@ -18,9 +19,9 @@ def expire(db: Database, clock: Clock) -> int:
     with db.read() as tx:
         cancelled = jobs.cancel_requested(tx)
         overdue = [job_id for job_id in jobs.past_deadline(tx, now) if job_id not in cancelled]
-    count = 0
-    for job_ids, is_cancelled in ((cancelled, True), (overdue, False)):
-        for job_id in job_ids:
-            with db.write() as tx:  # one job a transaction: others must not wait for a long list
-                count += sweep(tx, job_id, now, is_cancelled=is_cancelled)
-    return count
+
+    def end(job: tuple[str, bool]) -> int:
+        with db.write() as tx:  # one job a transaction: others must not wait for a long list
+            return sweep(tx, job[0], now, is_cancelled=job[1])
+
+    return each([*((job_id, True) for job_id in cancelled), *((job_id, False) for job_id in overdue)], end)

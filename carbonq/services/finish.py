@@ -20,6 +20,7 @@ from carbonq.errors import NotFound, StoreUnavailable
 from carbonq.model import ItemState, Job, JobState
 from carbonq.retry import ATTEMPTS_EXHAUSTED
 from carbonq.services import blob_place, carbon, quota
+from carbonq.services.apart import each
 from carbonq.store import events, items, jobs, results
 from carbonq.store.database import Database
 from carbonq.store.events import NewEvent
@@ -36,11 +37,12 @@ def finish_jobs(db: Database, blobs: BlobStore, clock: Clock) -> int:
     """Finish every job whose items have all ended; return how many became final here.
 
     A job whose files cannot be written now (the disk is full, say) is logged, left for the next run, and stops no other
-    job. Raises StoreUnavailable when the database does not answer.
+    job; neither does one that meets a defect, which is raised in the end. Raises StoreUnavailable when the database
+    does not answer.
     """
     with db.read() as tx:
         ready = jobs.ended(tx)
-    return sum(_finish(db, blobs, job, clock.now()) for job in ready)
+    return each(ready, lambda job: _finish(db, blobs, job, clock.now()))
 
 
 def _finish(db: Database, blobs: BlobStore, job: Job, now: datetime) -> bool:

@@ -18,6 +18,7 @@ from carbonq.clock import Clock
 from carbonq.errors import NotFound, StoreUnavailable
 from carbonq.model import Job, JobState
 from carbonq.services import blob_place, carbon
+from carbonq.services.apart import each
 from carbonq.store import batch_figures, batches, events, files, jobs
 from carbonq.store.batches import Batch, BatchState
 from carbonq.store.database import Database
@@ -30,12 +31,12 @@ logger = logging.getLogger(__name__)
 def finish_batches(db: Database, blobs: BlobStore, clock: Clock, *, keep_results_days: float | None) -> int:
     """Finish every batch whose jobs have all ended; return how many became final here.
 
-    A batch whose files cannot be written now is logged, left for the next run, and stops no other. Raises
-    StoreUnavailable when the database does not answer.
+    A batch whose files cannot be written now is logged, left for the next run, and stops no other; neither does one
+    that meets a defect, which is raised in the end. Raises StoreUnavailable when the database does not answer.
     """
     with db.read() as tx:
         ready = batches.ended(tx)
-    return sum(_finish(db, blobs, batch_id, clock.now(), keep_results_days) for batch_id in ready)
+    return each(ready, lambda batch_id: _finish(db, blobs, batch_id, clock.now(), keep_results_days))
 
 
 def _finish(db: Database, blobs: BlobStore, batch_id: str, now: datetime, keep_results_days: float | None) -> bool:

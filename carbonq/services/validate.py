@@ -19,6 +19,7 @@ from carbonq.errors import InvalidRequest, NotFound, QuotaExceeded, StoreUnavail
 from carbonq.model import Job, LatePolicy, Model, NewItem, NewJob, Quota, Region, Throughput
 from carbonq.plan.treatment import TreatmentRules, treatment_of
 from carbonq.services import accepted, batch_input, blob_place, hold, quota, quote, submit
+from carbonq.services.apart import Postponed
 from carbonq.services.batch_input import MAX_ERRORS, Group, Reading, error_view
 from carbonq.store import batches, events, files, items, jobs, regions, throughputs
 from carbonq.store.batches import Batch, BatchState
@@ -49,22 +50,48 @@ class Rules:
     quota: Quota = quota.UNLIMITED
 
 
-def validate(db: Database, blobs: BlobStore, clock: Clock, rules: Rules) -> int:
+def validate(db: Database, blobs: BlobStore, clock: Clock, rules: Rules, postponed: Postponed | None = None) -> int:
     """Read the batches that wait, oldest first; return how many left ``validating``.
 
-    Raises StoreUnavailable, and whatever else went wrong with one batch once the others have been read.
+    What cannot be read now is ``postponed`` from one call to the next, longer each time, so that it takes no turn of
+    others. Raises StoreUnavailable, and whatever else went wrong with one batch once the others have been read.
     """
+    postponed = Postponed() if postponed is None else postponed
     with db.read() as tx:
-        waiting = batches.validating(tx, TICK_BATCHES)
+        waiting = batches.validating(tx, TICK_BATCHES + len(postponed))
     done, defects = 0, list[Exception]()
-    for batch_id in waiting:
+    for batch_id in postponed.due(waiting, TICK_BATCHES):
         try:
-            done += _validate(db, blobs, clock, rules, batch_id)
+            if _validate(db, blobs, clock, rules, batch_id):
+                done += 1
+            else:
+                postponed.put_off(batch_id)
         except Exception as defect:  # raised below: what one client sent must not stop the batches of all others
+            postponed.put_off(batch_id)
             defects.append(defect)
+            if not isinstance(defect, StoreUnavailable):
+                done += _give_up(db, batch_id, defect, clock.now())
     if defects:
         raise defects[0]
     return done
+
+
+def _give_up(db: Database, batch_id: str, defect: Exception, now: datetime) -> bool:
+    """End a batch that a defect of ours keeps from being read, once its deadline has passed; an update may come first.
+
+    Raises StoreUnavailable.
+    """
+    with db.read() as tx:
+        batch = batches.get(tx, batch_id)
+    if now < batch.expires_at:
+        return False
+    logger.error("batch %s could not be read by its deadline", batch_id, exc_info=defect)
+    message = (
+        f"an error of the server ({type(defect).__name__}) kept this batch from being read by its deadline; nothing of "
+        "it ran. The log of the control worker has the error; tell whoever runs this server, then send it again"
+    )
+    told = {"code": "internal_error", "line": None, "message": message, "param": None}
+    return _fail(db, batch, Reading(errors=[told]), now)
 
 
 def _validate(db: Database, blobs: BlobStore, clock: Clock, rules: Rules, batch_id: str) -> bool:

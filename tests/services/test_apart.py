@@ -1,0 +1,166 @@
+"""What goes wrong with one job or batch, whatever it is, holds up no other and is not tried at every tick."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from carbonq.errors import StoreUnavailable
+from carbonq.model import ItemState, JobState, LatePolicy
+from carbonq.services import batch_input, chunk, expire, finish, finish_batches, validate
+from carbonq.services.apart import MAX_PAUSE_S, Postponed, each
+from carbonq.store import regions
+from carbonq.store.batches import Batch, BatchState
+from carbonq.store.database import Database
+from tests.services.batching import add, errors, get, jobs_of, read, rules
+from tests.services.jobs import REGIONS, World
+
+
+@pytest.fixture
+def world(sqlite_database: Database, tmp_path: Path) -> World:
+    with sqlite_database.write() as tx:
+        regions.sync(tx, REGIONS)
+    return World(sqlite_database, tmp_path)
+
+
+def broken_for(names: set[str], act: Any, name_of: Any) -> Any:
+    """Return ``act`` with a defect for some of what it is called with."""
+
+    def maybe(*given: Any, **more: Any) -> Any:
+        return 1 // 0 if name_of(*given) in names else act(*given, **more)
+
+    return maybe
+
+
+def test_each_has_its_turn_and_the_first_defect_is_raised() -> None:
+    seen: list[int] = []
+
+    def act(number: int) -> int:
+        seen.append(number)
+        return 6 // number
+
+    assert each([1, 2, 3], act) == 11
+    with pytest.raises(ZeroDivisionError):
+        each([0, 1, 0, 2], act)
+    assert seen == [1, 2, 3, 0, 1, 0, 2]
+
+
+def test_a_store_that_is_away_is_not_tried_for_each() -> None:
+    seen: list[int] = []
+
+    def away(number: int) -> int:
+        seen.append(number)
+        raise StoreUnavailable("away")
+
+    with pytest.raises(StoreUnavailable):
+        each([1, 2], away)
+    assert seen == [1]
+
+
+def test_what_went_wrong_is_let_be_longer_each_time() -> None:
+    now_s, tried_s = 0.0, list[float]()
+    later = Postponed(lambda: now_s)
+    for _ in range(300):
+        if later.due(["a"], 1):
+            tried_s.append(now_s)
+            later.put_off("a")
+        now_s += 1
+    assert tried_s == [0, 2, 6, 14, 30, 62, 122, 182, 242]
+    assert tried_s[-1] - tried_s[-2] == MAX_PAUSE_S
+    assert later.due(["a", "b", "c"], 1) == ["b"]
+    assert (later.due(["c"], 1), len(later)) == (["c"], 0)
+
+
+def test_batches_that_meet_a_defect_leave_a_ticks_room_to_others(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(validate, "TICK_BATCHES", 2)
+    bad = [add(world, 1) for _ in range(3)]
+    good = [add(world, 1) for _ in range(3)]
+    tried: list[str] = []
+
+    def name_of(_: Any, batch: Batch, *rest: Any) -> str:
+        tried.append(batch.batch_id)
+        return batch.batch_id
+
+    broken = broken_for({one.batch_id for one in bad}, batch_input.read, name_of)
+    monkeypatch.setattr(batch_input, "read", broken)
+    now_s, later = 0.0, Postponed(lambda: now_s)
+
+    def tick() -> int:
+        return validate.validate(world.db, world.blobs, world.clock, rules(world), later)
+
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            tick()
+    assert (tick(), tick()) == (2, 0)
+    assert {get(world, one).state for one in good} == {BatchState.IN_PROGRESS}
+    assert len(tried) == len(set(tried)) == 6
+    now_s = 2.5
+    with pytest.raises(ZeroDivisionError):
+        tick()
+    assert {get(world, one).state for one in bad} == {BatchState.VALIDATING}
+
+
+def test_a_batch_that_a_defect_keeps_from_being_read_ends_at_its_deadline(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batch = add(world, 1)
+    monkeypatch.setattr(
+        batch_input, "read", broken_for({batch.batch_id}, batch_input.read, lambda _, b, *r: b.batch_id)
+    )
+    world.clock.advance((batch.expires_at - world.clock.now()).total_seconds() - 1)
+    with pytest.raises(ZeroDivisionError):
+        read(world)
+    assert get(world, batch).state is BatchState.VALIDATING
+    world.clock.advance(1)
+    with pytest.raises(ZeroDivisionError):
+        read(world)
+    final = get(world, batch)
+    assert (final.state, errors(final)) == (BatchState.FAILED, [("internal_error", None, None)])
+    assert final.errors is not None
+    assert "ZeroDivisionError" in final.errors[0]["message"]
+    assert (final.model, jobs_of(world, batch), read(world)) == (None, [], 0)
+
+
+def test_a_job_that_cannot_be_finished_stops_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, good = world.submit(1)[0], world.submit(1)[0]
+    for job in (bad, good):
+        world.end(job, {"a-0": ItemState.SUCCEEDED})
+    monkeypatch.setattr(finish, "_summary", broken_for({bad.job_id}, finish._summary, lambda job, _: job.job_id))  # pyright: ignore[reportPrivateUsage]
+    with pytest.raises(ZeroDivisionError):
+        finish.finish_jobs(world.db, world.blobs, world.clock)
+    assert (world.job(bad.job_id).is_final, world.job(good.job_id).state) == (False, JobState.COMPLETED)
+
+
+def test_a_batch_that_cannot_be_finished_stops_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, good = add(world, 1), add(world, 1)
+    assert read(world) == 2
+    for batch in (bad, good):
+        (job,) = jobs_of(world, batch)
+        world.end(job, {"a-0": ItemState.SUCCEEDED})
+    finish.finish_jobs(world.db, world.blobs, world.clock)
+    broken = broken_for({bad.batch_id}, finish_batches._assemble, lambda _, batch, *r: batch.batch_id)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(finish_batches, "_assemble", broken)
+    with pytest.raises(ZeroDivisionError):
+        finish_batches.finish_batches(world.db, world.blobs, world.clock, keep_results_days=None)
+    assert (get(world, bad).is_final, get(world, good).state) == (False, BatchState.COMPLETED)
+
+
+def test_a_job_that_cannot_be_expired_stops_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad, good = (world.submit(1, late_policy=LatePolicy.EXPIRE)[0] for _ in range(2))
+    world.clock.advance(1e6)
+    monkeypatch.setattr(expire, "sweep", broken_for({bad.job_id}, expire.sweep, lambda _, job_id, *r: job_id))
+    with pytest.raises(ZeroDivisionError):
+        expire.expire(world.db, world.clock)
+    assert (world.job(bad.job_id).items_expired, world.job(good.job_id).items_expired) == (0, 1)
+
+
+def test_a_job_that_cannot_be_cut_into_chunks_stops_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    bad = world.submit(1)[0]
+    world.submit(1, regions=("south",))
+    broken = broken_for({bad.job_id}, chunk._chunk_group, lambda _, group, *r: group.jobs[0].job_id)  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(chunk, "_chunk_group", broken)
+    with pytest.raises(ZeroDivisionError):
+        world.chunk()
+    assert len(world.chunks()) == 1
