@@ -28,7 +28,8 @@ from carbonq.cli.roles import roles_sql
 from carbonq.errors import StoreUnavailable
 from carbonq.meters.hub import Hub
 from carbonq.model import Signal
-from carbonq.services import heartbeat, run, setup
+from carbonq.services import heartbeat, run, setup, webhooks
+from carbonq.services.deliver import Deliverer
 from carbonq.services.rates import RateCache
 from carbonq.services.seal_check import Seen, check
 from carbonq.services.site import Limits, Site
@@ -39,6 +40,7 @@ from carbonq.store.placements import Placed
 from carbonq.store.tables import APPEND_ONLY, attempts, chunks, entries, files, metadata
 from carbonq.store.tables import jobs as job_rows
 from carbonq.testing import FakeClock, FakeEngine, FakeMeter, MemoryTickets
+from carbonq.webhooks.schedule import Outcome
 from tests.api.harness import build_api, serving
 from tests.databases import connected, postgres_database
 from tests.services.running import MODEL
@@ -458,3 +460,26 @@ def test_every_table_has_a_decision(roles: Roles) -> None:
 def test_doctor_asks_for_no_more_than_the_script_gives(roles: Roles) -> None:
     assert rights.missing(roles.as_("worker"), rights.REGION) == []
     assert rights.missing(roles.as_("auditor"), {"entries": ("SELECT", "INSERT")}) == ["INSERT on entries"]
+
+
+def test_the_api_makes_webhooks_and_control_sends_to_them(roles: Roles) -> None:
+    api, control = roles.as_("api"), roles.as_("control")
+    given: dict[str, Any] = {"name": None, "event_types": None, "secret": None, "may_be_private": False, "actor": "ci"}
+    made = webhooks.create(api, "acme", url="https://example.com/", **given)
+    webhooks.change(api, "acme", made.webhook_id, name="ours", may_be_private=False, actor="ci")
+    webhooks.rotate(api, "acme", made.webhook_id, secret=None, keep_old=True, actor="ci")
+    webhooks.send_test(api, FakeClock(), "acme", made.webhook_id)
+
+    class Gone:
+        def send(self, *_: object) -> Outcome:
+            return Outcome(410)
+
+    deliverer = Deliverer(control, Gone(), FakeClock())
+    for _ in range(100):  # other tests that write on the same server can hold it up
+        deliverer.run()
+        assert deliverer.wait_idle(20)
+        if roles.admin("SELECT state FROM webhooks").scalar_one() == "disabled":
+            break
+        threading.Event().wait(0.05)
+    assert roles.admin("SELECT state FROM webhook_deliveries").scalar_one() == "failed"
+    webhooks.delete(api, "acme", made.webhook_id, actor="ci")
