@@ -15,7 +15,7 @@ from carbonq.api.openapi import gives, operation
 from carbonq.api.shapes.planning import RegionPage
 from carbonq.model import Rate, RateKind, RateStatus, Region, Scope, Signal
 from carbonq.ratebook import RateBook
-from carbonq.store import installation, rates, sources
+from carbonq.store import dispatch, installation, rates, sources
 from carbonq.store.sources import SourceState
 from carbonq.units import WINDOW, iso, plain, window_of
 
@@ -30,8 +30,12 @@ def list_regions(api: ApiDep, _caller: CallerDep) -> dict[str, Any]:
     book = _rates_now(api, list(found.values()), now)
     with api.db.read() as tx:
         kept = installation.load(tx)
+        taken = dispatch.occupied(tx)
     digest = None if kept is None else kept.settings_digest
-    data = [_view(api, region, book, now) | _workers(api, region, digest) for region in found.values()]
+    data = [
+        _view(api, region, book, now) | {"slots_taken": taken[region.name]} | _workers(api, region, digest)
+        for region in found.values()
+    ]
     page = views.page_view(data, has_more=False)
     return page | {"clock": views.clock_view(api.clock), "decides_by": book.decides_by.value}
 

@@ -36,6 +36,7 @@ from carbonq.cli import (
     replay,
     shared,
     submit,
+    top,
     up,
     webhooks,
     worker,
@@ -84,6 +85,7 @@ app.command("demo")(demo.demo)
 app.command("up")(up.up)
 app.add_typer(submit.app, name="submit")
 app.command("quote")(quote.quote)
+app.command("top")(top.top)
 app.add_typer(jobs.app, name="jobs")
 measured.add_to(plan.app)
 app.add_typer(plan.app, name="plan")

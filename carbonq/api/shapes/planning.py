@@ -251,6 +251,7 @@ class Region(Shape):
     is_healthy: bool
     live_workers: Count
     slots: Count
+    slots_taken: Annotated[int, eg(1)]  # by chunks that run, and by those with a ticket out
     realtime_slots: Annotated[int, eg(2)]
     maintenance: list[Maintenance]
     models: list[ModelName]
