@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from importlib.metadata import version
 
@@ -94,8 +94,16 @@ def _final_among(api: Api, job_ids: Collection[str]) -> set[str]:
         return job_rows.final_among(tx, job_ids)
 
 
-def create_app(api: Api, *, background: Sequence[Refresh] | None = None) -> FastAPI:
-    """Build the application around its context; ``background`` replaces the refreshes (tests)."""
+def create_app(
+    api: Api,
+    *,
+    background: Sequence[Refresh] | None = None,
+    extend: Callable[[FastAPI], None] = lambda _: None,
+) -> FastAPI:
+    """Build the application around its context; ``background`` replaces the refreshes (tests).
+
+    ``extend`` adds what is no part of the API: the dashboard.
+    """
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncGenerator[None]:
@@ -127,6 +135,7 @@ def create_app(api: Api, *, background: Sequence[Refresh] | None = None) -> Fast
     openapi.install(app)
     for router in _ROUTERS:
         app.include_router(router)
+    extend(app)
     if api.allowed_hosts is not None:
         app.add_middleware(HostCheck, allowed=api.allowed_hosts)
     app.add_middleware(Guard)

@@ -111,6 +111,17 @@ class RateLimits:
         tightest, count = _tightest(bounds, await self._counts(bounds, window, tokens))
         _say(request, tightest, tightest.limit - count, left_s)
 
+    async def attempt(self, kind: str, whose: str, limit: int) -> None:
+        """Count an attempt of somebody who has shown no key yet (a login, by address). Raises QuotaExceeded."""
+        window, left_s = self._window()
+        (count,) = await self._counts([_Bound(kind, "address", limit, whose)], window, 1)
+        if count > limit:
+            raise QuotaExceeded(
+                f"{limit:,} {kind} a minute are taken from one address; the next minute begins in {left_s:.0f} s",
+                code="rate_limit_exceeded",
+                retry_after_s=left_s,
+            )
+
     async def close(self) -> None:
         """Close the connections to Redis."""
         if self._redis is not None:

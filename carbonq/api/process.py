@@ -7,6 +7,9 @@ import gc
 import logging
 import socket
 import sys
+from collections.abc import Callable
+
+from fastapi import FastAPI
 
 from carbonq import telemetry, wiring
 from carbonq.api.allowance import Allowance
@@ -23,7 +26,7 @@ from carbonq.api.server import Server, server_config
 from carbonq.config import Settings
 from carbonq.errors import ConfigError
 from carbonq.plan.routing import Rules
-from carbonq.services import blob_place
+from carbonq.services import blob_place, trends
 from carbonq.services.group_commit import GroupCommit, GroupStore
 from carbonq.services.rates import RateCache
 from carbonq.services.standing import Standing
@@ -98,6 +101,13 @@ def make_api(runtime: wiring.Runtime, tickets: Tickets) -> Api:
         dispatcher=dispatcher,
         router=Router(directory, dispatcher.load, rates, runtime.clock, rules=rules),
         rates=rates,
+        trends=trends.make(
+            runtime.db,
+            runtime.clock,
+            runtime.regions,
+            settle_after_s=settings.settle_after_s,
+            max_stale_s=settings.max_stale_s,
+        ),
         settle_after_s=settings.settle_after_s,
         max_stale_s=settings.max_stale_s,
         replan_margin=settings.replan_margin,
@@ -146,8 +156,8 @@ def listen(host: str, port: int) -> socket.socket:
     return listener
 
 
-def main(settings: Settings) -> None:
-    """Serve until a stop signal.
+def main(settings: Settings, *, extend: Callable[[FastAPI], None] = lambda _: None) -> None:
+    """Serve until a stop signal; ``extend`` as for ``create_app``.
 
     Raises ConfigError (schema, broker, port, no key on an open address) and StoreUnavailable before serving.
     """
@@ -158,7 +168,7 @@ def main(settings: Settings) -> None:
     tickets = wiring.make_tickets(settings)
     listener = listen(settings.host, settings.port)
     api = make_api(runtime, tickets)
-    server = Server(server_config(create_app(api)), api.feed.close)
+    server = Server(server_config(create_app(api, extend=extend)), api.feed.close)
     # An event loop that waits for the interpreter beside threads with queries makes every answer slow.
     sys.setswitchinterval(_SWITCH_S)
     # What is loaded by now stays; a full collection need not look through it again.

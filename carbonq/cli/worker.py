@@ -61,9 +61,10 @@ def process(name: Annotated[Process, typer.Argument(help="Which process to run."
     settings = _settings(has_database=name is not Process.FLOWER)
     match name:
         case Process.API:
+            from carbonq import web
             from carbonq.api import process as api
 
-            api.main(settings)
+            api.main(settings, extend=web.install)
         case Process.CONTROL:
             rooms.load("workers", "control").main(settings, slow=False)
         case Process.CONTROL_SLOW:

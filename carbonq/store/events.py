@@ -180,6 +180,13 @@ def final_of(tx: Tx, tenant: str, *, job_id: str | None = None, batch_id: str | 
     return tx.execute(statement).scalar_one()
 
 
+def finals_of(tx: Tx, tenant: str, job_ids: Sequence[str]) -> dict[str, Event]:
+    """Return the events that ended some of a tenant's jobs, by job; of jobs that go on, or whose is gone, none."""
+    terms = (is_any_of(tx, events.c.job_id, job_ids), events.c.tenant == tenant, events.c.type.in_(JOB_FINAL))
+    rows = tx.execute(select(*_COLUMNS).where(*terms).order_by(events.c.event_id))
+    return {event.job_id or "": event for event in (Event(*row) for row in rows)}
+
+
 def told(event: Event) -> dict[str, Any]:
     """Return an event's data as clients get it: whose it is first."""
     data = dict(event.data)

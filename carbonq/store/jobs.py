@@ -188,6 +188,13 @@ def open_jobs(tx: Tx) -> list[Job]:
     return [_job(row) for row in tx.execute(statement.order_by(jobs.c.created_at, jobs.c.job_id)).mappings()]
 
 
+def next_due(tx: Tx, tenant: str, limit: int) -> list[Job]:
+    """Return a tenant's jobs that are not final, nearest deadline first."""
+    statement = select(*_COLUMNS).where(jobs.c.tenant == tenant, jobs.c.finished_at.is_(None))
+    statement = statement.order_by(jobs.c.deadline_at, jobs.c.job_id).limit(limit)
+    return [_job(row) for row in tx.execute(statement).mappings()]
+
+
 def newest_inputs(tx: Tx, limit: int) -> list[str]:
     """Return the input blobs of the newest jobs whose files are kept."""
     # By the id, which begins with the time: its index needs no look at older jobs.

@@ -202,11 +202,31 @@ def open_by_cell(tx: Tx, tenant: str) -> list[PlacedCell]:
     return [PlacedCell(region, at, int(count)) for region, at, count in rows]
 
 
+def run_by_cell(tx: Tx, tenant: str, start_at: datetime) -> list[PlacedCell]:
+    """Count the chunks that are done and hold an item of the tenant's, by cell, of windows from ``start_at`` on."""
+    rows = tx.execute(
+        select(chunks.c.region, chunks.c.window_at, func.count())
+        .where(
+            chunks.c.state == ChunkState.DONE,
+            chunks.c.finished_at >= start_at,  # indexed, and never before its window
+            chunks.c.window_at >= start_at,
+            chunks.c.region.is_not(None),
+            *_holds_items_of(tenant),
+        )
+        .group_by(chunks.c.region, chunks.c.window_at)
+    )
+    return [PlacedCell(region, at, int(count)) for region, at, count in rows]
+
+
 def _open_of(tenant: str) -> tuple[ColumnElement[bool], ...]:
+    return (chunks.c.state != ChunkState.DONE, *_holds_items_of(tenant))
+
+
+def _holds_items_of(tenant: str) -> tuple[ColumnElement[bool], ...]:
     is_theirs = exists().where(
         items.c.chunk_id == chunks.c.chunk_id, jobs.c.job_id == items.c.job_id, jobs.c.tenant == tenant
     )
-    return (chunks.c.state != ChunkState.DONE, or_(chunks.c.tenant.is_(None), chunks.c.tenant == tenant), is_theirs)
+    return (or_(chunks.c.tenant.is_(None), chunks.c.tenant == tenant), is_theirs)
 
 
 def latest_plan(tx: Tx) -> PlanRow | None:

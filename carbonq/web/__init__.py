@@ -1,0 +1,18 @@
+"""The dashboard: pages at ``/`` of the API process, made on the server, usable without JavaScript.
+
+Its figures are those of the API's own routes, called as functions with the session's key; it adds only how they look.
+"""
+
+from __future__ import annotations
+
+from fastapi import FastAPI
+
+from carbonq.web import assets, jobs, ledger, login, overview
+
+__all__ = ["install"]
+
+
+def install(app: FastAPI) -> None:
+    """Add the pages to an API's application."""
+    for router in (overview.router, jobs.router, ledger.router, login.router, assets.router):
+        app.include_router(router)
