@@ -9,13 +9,14 @@ from __future__ import annotations
 import logging
 import sys
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 
 from prometheus_client import Counter, Gauge, Histogram
 
 from carbonq.model import EngineFigures
 from carbonq.signals import SourceFigures
+from carbonq.trends import Figure
 
 #: What became of tickets of chunks.
 CHUNKS = Counter("carbonq_chunk_tickets", "Tickets of chunks by what became of them", ["region", "result"])
@@ -97,6 +98,69 @@ GRID_SOURCE_FAILURES = Gauge(
 )
 GRID_SOURCE_DOWN = Gauge("carbonq_grid_source_down", "1 where a source counts as down", ["zone", "signal", "source"])
 
+#: What waits, likewise. Slack is grid time until the first chunk must start at the latest, below 0: too late.
+CHUNKS_OPEN = Gauge("carbonq_chunks", "Open chunks by region (empty: not placed) and state", ["region", "state"])
+ITEMS_OPEN = Gauge("carbonq_chunk_items", "Items in open chunks, likewise", ["region", "state"])
+DEADLINE_SLACK_SECONDS = Gauge(
+    "carbonq_deadline_least_slack_seconds", "Grid time until the first waiting chunk must start; below 0: too late"
+)
+CHUNKS_AT_RISK = Gauge("carbonq_chunks_at_risk", "Waiting chunks whose latest safe start has passed")
+TICKETS_UNCLAIMED = Gauge("carbonq_tickets_unclaimed", "Tickets that no worker has taken yet", ["region"])
+TICKETS_UNCLAIMED_AGE_SECONDS = Gauge(
+    "carbonq_tickets_unclaimed_age_seconds", "Time since the oldest of them went out first", ["region"]
+)
+
+#: Rates of the regions, likewise; the marginal and the average ones are two metrics, never one.
+MOER = Gauge("carbonq_moer_grams_per_kilowatt_hour", "Marginal rate of the window that runs", ["region", "status"])
+MOER_PAST_HOUR = Gauge(
+    "carbonq_moer_past_hour_grams_per_kilowatt_hour", "Mean of the marginal rates of the past hour", ["region"]
+)
+AER = Gauge("carbonq_aer_grams_per_kilowatt_hour", "Average rate of the window that runs", ["region", "status"])
+
+#: The ledger's sums over a period up to now (grid time), likewise; gauges, since settlement changes them.
+_RAN = ["period", "region", "model", "outcome", "quality"]
+LEDGER_ENERGY_JOULES = Gauge("carbonq_ledger_energy_joules", "Energy of entries", _RAN)
+LEDGER_IMPACT_GRAMS = Gauge("carbonq_ledger_impact_grams", "Marginal emission of entries", [*_RAN, "status"])
+LEDGER_INVENTORY_GRAMS = Gauge("carbonq_ledger_inventory_grams", "Average emission of entries", [*_RAN, "status"])
+LEDGER_BASELINE_GRAMS = Gauge(
+    "carbonq_ledger_baseline_grams", "Emission of the same energy run at home at once", ["period", "quality", "status"]
+)
+LEDGER_SAVED_GRAMS = Gauge(
+    "carbonq_ledger_saved_grams", "Baseline less emission, on the same entries", ["period", "quality", "status"]
+)
+LEDGER_REQUESTS = Gauge("carbonq_ledger_requests", "Items that succeeded", ["period", "region", "model"])
+LEDGER_TOKENS = Gauge("carbonq_ledger_tokens", "Their tokens", ["period", "region", "model"])
+LEDGER_COST = Gauge("carbonq_ledger_cost", "Cost of entries, in the currency of the settings", ["period", "region"])
+REQUESTS_PER_KILOGRAM = Gauge(
+    "carbonq_requests_per_kilogram_co2e", "Items that succeeded by their emission", ["period", "quality", "status"]
+)
+KILOGRAMS_PER_MILLION_TOKENS = Gauge(
+    "carbonq_kilograms_co2e_per_million_tokens",
+    "Emission of items that succeeded by their tokens",
+    ["period", "model", "quality", "status"],
+)
+WASTED_ENERGY_RATIO = Gauge(
+    "carbonq_wasted_energy_ratio", "Energy of lost or refused attempts by that of all work", ["period", "quality"]
+)
+BELOW_MEAN_RATIO = Gauge(
+    "carbonq_energy_below_mean_moer_ratio",
+    "Share of the past day's work, by energy, that ran below the day's mean MOER over the regions it might use",
+    ["class"],
+)
+
+#: Interactive calls, as the API routes them: what the choice by carbon costs in latency, and why regions change.
+INTERACTIVE_EXTRA_SECONDS = Histogram(
+    "carbonq_interactive_extra_latency_seconds",
+    "Expected latency of the region chosen less that of the nearest healthy one",
+    buckets=(0.0, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5),
+)
+INTERACTIVE_ROUTES = Counter(
+    "carbonq_interactive_routes", "Interactive calls by why they went there", ["region", "reason"]
+)
+INTERACTIVE_SWITCHES = Counter(
+    "carbonq_interactive_switches", "Changes of the region that a model's calls go to", ["region", "reason"]
+)
+
 _FORMAT = "%(asctime)s.%(msecs)03dZ %(levelname)s %(process)d %(name)s: %(message)s"
 
 
@@ -154,6 +218,12 @@ def show_sources(figures: Sequence[SourceFigures]) -> None:
     for signal in {signal for _, signal in stale}:
         shares = [is_stale for (_, of), is_stale in stale.items() if of == signal]
         GRID_STALE_SHARE.labels(signal).set(sum(shares) / len(shares))
+
+
+def show(gauge: Gauge, figures: Iterable[Figure], *first: str) -> None:
+    """Set a gauge's series, each with the labels ``first`` before its own; the others stay as they are."""
+    for one in figures:
+        gauge.labels(*first, *one.labels).set(one.value)
 
 
 @contextmanager

@@ -3,29 +3,23 @@
 from __future__ import annotations
 
 import logging
-from collections import Counter
 from collections.abc import Callable
-from datetime import timedelta
 from typing import Any
 
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse, Response
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from prometheus_client import CONTENT_TYPE_LATEST
 
-from carbonq import telemetry
-from carbonq.api.context import Api, ApiDep
+from carbonq.api import scrape
+from carbonq.api.context import ApiDep
 from carbonq.api.openapi import gives, operation, sends
 from carbonq.api.shapes.health import Alive, Ready
-from carbonq.errors import CarbonqError, StoreUnavailable
-from carbonq.model import JobState
-from carbonq.store import chunks, deaf, engine_figures, jobs, schema, seals, sources, webhooks
+from carbonq.errors import CarbonqError
+from carbonq.store import schema
 
 logger = logging.getLogger(__name__)
 
 router = APIRouter()
-
-#: Engine batches of this much grid time are shown in metrics.
-ENGINES_OF = timedelta(hours=1)
 
 
 @router.get("/healthz", **operation("healthz", "operations", answers={200: gives(Alive)}, is_open=True))
@@ -66,51 +60,8 @@ def readyz(api: ApiDep) -> JSONResponse:
     ),
 )
 def metrics(api: ApiDep) -> Response:
-    """Return this process's metrics for Prometheus, with the installation's jobs and workers as they are now."""
-    try:
-        with api.db.read() as tx:
-            counts = jobs.counts_by_state(tx)
-            states = sources.states(tx)
-            alive = [worker for workers in api.directory.snapshot.workers.values() for worker in workers]
-            silent = Counter(one.region for one in deaf.find(tx, alive))
-            now = api.clock.now()
-            overdue, failing = jobs.count_overdue(tx, now), chunks.count_failing(tx)
-            engines = engine_figures.since(tx, now - ENGINES_OF)
-            pending, oldest_s = webhooks.backlog(tx)
-    except StoreUnavailable:
-        telemetry.JOBS.clear()  # unknown is absent, not a stale figure
-        telemetry.DEAF_WORKERS.clear()
-        telemetry.JOBS_OVERDUE.set(float("nan"))
-        telemetry.CHUNKS_TRIED.clear()
-        telemetry.show_engines(())
-        telemetry.show_sources(())
-        pending, oldest_s = float("nan"), float("nan")
-    else:
-        telemetry.JOBS_OVERDUE.set(overdue)
-        telemetry.CHUNKS_TRIED.clear()
-        for model, count in failing.items():
-            telemetry.CHUNKS_TRIED.labels(model).set(count)
-        telemetry.show_engines(engines)
-        for region in api.directory.snapshot.regions:
-            telemetry.DEAF_WORKERS.labels(region).set(silent[region])
-        telemetry.show_sources(sources.figures(states, api.clock.now(), api.max_stale_s))
-        for state in JobState:
-            telemetry.JOBS.labels(state.value).set(counts.get(state, 0))
-    telemetry.WEBHOOKS_PENDING.set(pending)
-    telemetry.WEBHOOKS_PENDING_AGE_SECONDS.set(oldest_s)
-    telemetry.show_seals(*_seal_ages(api))
-    snapshot = api.directory.snapshot
-    for name in snapshot.regions:
-        telemetry.LIVE_WORKERS.labels(name).set(len(snapshot.workers.get(name, ())))
-    return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
-
-
-def _seal_ages(api: Api) -> tuple[float | None, float]:
-    try:
-        with api.db.read() as tx:
-            return seals.ages(tx)
-    except StoreUnavailable:  # a login without the right to see what waits has all other figures
-        return None, float("nan")
+    """Return this process's metrics for Prometheus, with the installation's jobs, grid and ledger as they are now."""
+    return Response(scrape.text(api), media_type=CONTENT_TYPE_LATEST)
 
 
 def _check(probe: Callable[[], object]) -> str:

@@ -14,12 +14,13 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+from carbonq import telemetry
 from carbonq.api.directory import Directory
 from carbonq.api.load import Load
 from carbonq.clock import Clock
 from carbonq.errors import Unavailable
 from carbonq.model import Model, Region, RegionState, Signal
-from carbonq.plan.routing import DEFAULT_RULES, Candidate, Route, Rules, Session, route, switches_within_hour
+from carbonq.plan.routing import DEFAULT_RULES, Candidate, Route, Rules, Session, Verdict, route, switches_within_hour
 from carbonq.services.rates import RateCache
 from carbonq.units import window_of
 
@@ -93,7 +94,9 @@ class Router:
                     code="no_region_available",
                     retry_after_s=2.0,
                 )
+            before = standing.region
             self._keep(wanted, standing, made, now)
+            _count(made, None if standing.region == before else before)
         return next(region for region in able if region.name == made.region), made
 
     def _candidate(self, region: Region, model: str, now: datetime) -> Candidate:
@@ -149,6 +152,16 @@ def route_view(made: Route) -> dict[str, Any]:
             for one in made.candidates
         ],
     }
+
+
+def _count(made: Route, left: str | None) -> None:
+    """Count a call by why it goes where, with what that costs in latency; ``left``: the region that is left by it."""
+    assert made.region is not None
+    telemetry.INTERACTIVE_ROUTES.labels(made.region, made.reason.value).inc()
+    if left is not None:
+        telemetry.INTERACTIVE_SWITCHES.labels(made.region, made.reason.value).inc()
+    latencies_ms = {one.region: one.latency_ms for one in made.candidates if one.verdict is not Verdict.UNHEALTHY}
+    telemetry.INTERACTIVE_EXTRA_SECONDS.observe((latencies_ms[made.region] - min(latencies_ms.values())) / 1000)
 
 
 def _figures(regions: Collection[Region], candidates: Collection[Candidate]) -> str:

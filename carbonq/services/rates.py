@@ -23,11 +23,20 @@ MAX_BASELINES = 2_000
 class RateCache:
     """The rates of some regions around now, as immutable snapshots; ``refresh`` may run in a thread of its own."""
 
-    def __init__(self, regions: Sequence[Region], *, settle_after_s: float = 0.0, max_stale_s: float = 7200.0) -> None:
+    def __init__(
+        self,
+        regions: Sequence[Region],
+        *,
+        settle_after_s: float = 0.0,
+        max_stale_s: float = 7200.0,
+        back: timedelta = BACK,
+    ) -> None:
         """Take the regions whose zones are needed: the worker's own and those that may be a baseline.
 
-        A source that told of nothing for ``max_stale_s`` grid seconds comes after those that did.
+        A source that told of nothing for ``max_stale_s`` grid seconds comes after those that did. ``back`` is how much
+        grid time before now a snapshot covers.
         """
+        self._back = back
         self._zones = {region.name: region.zone for region in regions}
         self._settle_after_s = settle_after_s
         self._max_stale_s = max_stale_s
@@ -53,7 +62,7 @@ class RateCache:
         self.watch(baselines)
         with self._lock:
             watched = list(self._baselines)
-        around = rates.Span(window_of(now - BACK), window_of(now + AHEAD))
+        around = rates.Span(window_of(now - self._back), window_of(now + AHEAD))
         everywhere = set(self._zones.values())
         outside: dict[datetime, set[str]] = {}
         for region, window_at in watched:

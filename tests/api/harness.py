@@ -31,6 +31,7 @@ from carbonq.blobs.folder import FolderStore
 from carbonq.clock import Clock
 from carbonq.model import Endpoint, Model, Region
 from carbonq.models import BUILTIN
+from carbonq.services import trends
 from carbonq.services.group_commit import GroupCommit, GroupStore
 from carbonq.services.rates import RateCache
 from carbonq.services.standing import Standing
@@ -179,6 +180,7 @@ def build_api(
         dispatcher=dispatcher,
         router=Router(directory, dispatcher.load, rates, clock),
         rates=rates,
+        trends=trends.make(db, clock, REGIONS, settle_after_s=0.0, max_stale_s=7200.0),
         settle_after_s=0.0,
         max_stale_s=7200.0,
         tickets=tickets,
