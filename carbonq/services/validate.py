@@ -7,6 +7,7 @@ anywhere it has done nothing, and the next run begins anew; of two at once one s
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -18,7 +19,7 @@ from carbonq.clock import Clock
 from carbonq.errors import InvalidRequest, NotFound, QuotaExceeded, StoreUnavailable
 from carbonq.model import Job, LatePolicy, Model, NewItem, NewJob, Quota, Region, Throughput
 from carbonq.plan.treatment import TreatmentRules, treatment_of
-from carbonq.services import accepted, batch_input, blob_place, hold, quota, quote, submit
+from carbonq.services import accepted, batch_input, blob_place, hold, meaning, quota, quote, submit
 from carbonq.services.apart import Postponed
 from carbonq.services.batch_input import MAX_ERRORS, Group, Reading, error_view
 from carbonq.store import batches, events, files, items, jobs, regions, throughputs
@@ -31,8 +32,10 @@ from carbonq.units import plain
 
 logger = logging.getLogger(__name__)
 
-#: Batches read in one tick.
+#: Batches read in one tick, and how long one may last before it begins no further batch, in machine seconds: the next
+#: tick sees who came meanwhile.
 TICK_BATCHES = 20
+TICK_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,7 @@ class Rules:
 
 
 def validate(db: Database, blobs: BlobStore, clock: Clock, rules: Rules, postponed: Postponed | None = None) -> int:
-    """Read the batches that wait, oldest first; return how many left ``validating``.
+    """Read some batches that wait, tenants in turn, oldest first; return how many left ``validating``.
 
     What cannot be read now is ``postponed`` from one call to the next, longer each time, so that it takes no turn of
     others. Raises StoreUnavailable, and whatever else went wrong with one batch once the others have been read.
@@ -60,6 +63,7 @@ def validate(db: Database, blobs: BlobStore, clock: Clock, rules: Rules, postpon
     with db.read() as tx:
         waiting = batches.validating(tx, TICK_BATCHES + len(postponed))
     done, defects = 0, list[Exception]()
+    until_s = time.monotonic() + TICK_S
     for batch_id in postponed.due(waiting, TICK_BATCHES):
         try:
             if _validate(db, blobs, clock, rules, batch_id):
@@ -71,6 +75,8 @@ def validate(db: Database, blobs: BlobStore, clock: Clock, rules: Rules, postpon
             defects.append(defect)
             if not isinstance(defect, StoreUnavailable):
                 done += _give_up(db, batch_id, defect, clock.now())
+        if time.monotonic() > until_s:
+            break
     if defects:
         raise defects[0]
     return done
@@ -165,7 +171,7 @@ class _Maker:
         rules, request = self._rules, self._request(group)
         # Judged as of the batch's creation: what was asked in time is not refused because it was read late.
         asked_at = self._batch.created_at
-        model = submit.check_meaning(request, rules.models, self._regions, asked_at)
+        model = meaning.check_meaning(request, rules.models, self._regions, asked_at)
         chunk_s = submit.check_feasible(
             request,
             model,

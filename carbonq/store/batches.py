@@ -207,11 +207,14 @@ def page(tx: Tx, tenant: str, after: str | None, limit: int) -> list[Batch]:
 
 
 def validating(tx: Tx, limit: int) -> list[str]:
-    """Return the batches whose input waits to be read, oldest first."""
-    waiting = select(batches.c.batch_id).where(
-        batches.c.finished_at.is_(None), batches.c.state == BatchState.VALIDATING
+    """Return the batches whose input waits to be read: the oldest of each tenant, then the next of each, and so on."""
+    turn = func.row_number().over(partition_by=batches.c.tenant, order_by=(batches.c.created_at, batches.c.batch_id))
+    waiting = (
+        select(batches.c.batch_id)
+        .where(batches.c.finished_at.is_(None), batches.c.state == BatchState.VALIDATING)
+        .order_by(turn, batches.c.created_at, batches.c.batch_id)
     )
-    return list(tx.execute(waiting.order_by(batches.c.created_at, batches.c.batch_id).limit(limit)).scalars())
+    return list(tx.execute(waiting.limit(limit)).scalars())
 
 
 def start(tx: Tx, batch_id: str, *, model: str, items_total: int, expires_at: datetime, at: datetime) -> bool:

@@ -10,11 +10,13 @@ import pytest
 from carbonq.errors import StoreUnavailable
 from carbonq.model import ItemState, JobState, LatePolicy
 from carbonq.services import batch_input, chunk, expire, finish, finish_batches, validate
+from carbonq.services import batches as service
 from carbonq.services.apart import MAX_PAUSE_S, Postponed, each
-from carbonq.store import regions
+from carbonq.services.batches import Request
+from carbonq.store import batches, regions
 from carbonq.store.batches import Batch, BatchState
 from carbonq.store.database import Database
-from tests.services.batching import add, errors, get, jobs_of, read, rules
+from tests.services.batching import add, add_file, asked, errors, get, jobs_of, read, rules
 from tests.services.jobs import REGIONS, World
 
 
@@ -164,3 +166,29 @@ def test_a_job_that_cannot_be_cut_into_chunks_stops_no_other(world: World, monke
     with pytest.raises(ZeroDivisionError):
         world.chunk()
     assert len(world.chunks()) == 1
+
+
+def test_a_tenant_with_many_batches_takes_no_turn_of_others(database: Database, tmp_path: Path) -> None:
+    with database.write() as tx:
+        regions.sync(tx, REGIONS)
+    world = World(database, tmp_path)
+
+    def of(tenant: str) -> str:
+        world.clock.advance(1)
+        file = add_file(world, 1, tenant=tenant)
+        new = asked(world, file.file_id, tenant=tenant)
+        return service.create(world.db, new, Request(file.file_id), world.clock)[0].batch_id
+
+    many = [of("many") for _ in range(4)]
+    one, few = of("one"), [of("few") for _ in range(2)]
+    with world.db.read() as tx:
+        assert batches.validating(tx, 6) == [many[0], one, few[0], many[1], few[1], many[2]]
+
+
+def test_a_tick_that_took_long_begins_no_further_batch(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    for _ in range(3):
+        add(world, 1)
+    monkeypatch.setattr(validate, "TICK_S", -1.0)
+    assert read(world) == 1
+    monkeypatch.undo()
+    assert read(world) == 2
