@@ -125,10 +125,10 @@ def test_what_was_missed_is_read_page_by_page_and_nothing_comes_twice(
     assert read == [str(number) for number in range(2, 16)]
 
 
-@pytest.mark.parametrize("wrong", ["x", "-1", "1.5", "9" * 19, "1" * 1000])
-def test_where_to_go_on_must_be_a_number(http: httpx.Client, wrong: str) -> None:
-    answer = http.get("/v1/events", headers={"Last-Event-ID": wrong})
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "Last-Event-ID")
+def test_where_to_go_on_must_be_a_number(http: httpx.Client) -> None:
+    for wrong in ("x", "-1", "1.5", "9" * 19, "1" * 1000):
+        answer = http.get("/v1/events", headers={"Last-Event-ID": wrong})
+        assert (answer.status_code, answer.json()["error"]["param"]) == (400, "Last-Event-ID")
 
 
 def test_streams_above_a_limit_are_refused_and_leave_nothing(harness: Harness) -> None:
