@@ -29,7 +29,7 @@ from carbonq.api.shapes.batches import NewBatch as NewBatchShape
 from carbonq.errors import InvalidRequest
 from carbonq.model import Endpoint, Scope
 from carbonq.services import batches as service
-from carbonq.services import submit
+from carbonq.services import meaning
 from carbonq.services.batches import NewBatch
 from carbonq.store import batches
 from carbonq.store import files as file_rows
@@ -177,7 +177,7 @@ def _endpoint(value: object) -> Endpoint:
 def _metadata(value: object) -> dict[str, str] | None:
     if value is None:
         return None
-    pairs, key_chars, value_chars = submit.MAX_METADATA
+    pairs, key_chars, value_chars = meaning.MAX_METADATA
     given = cast("dict[object, object]", value) if isinstance(value, dict) else None
     if given is None or len(given) > pairs:
         raise InvalidRequest(f"metadata must be an object of at most {pairs} pairs of text", param="metadata")
@@ -213,9 +213,9 @@ def _retry_count(headers: Mapping[str, str]) -> int:
 
 def _idempotency_key(headers: Mapping[str, str]) -> str | None:
     key = headers.get("idempotency-key")
-    if key is not None and (not 0 < len(key) <= submit.MAX_NAME_CHARS or not key.isprintable()):
+    if key is not None and (not 0 < len(key) <= meaning.MAX_NAME_CHARS or not key.isprintable()):
         raise InvalidRequest(
-            f"Idempotency-Key must be printable text of 1 to {submit.MAX_NAME_CHARS} characters",
+            f"Idempotency-Key must be printable text of 1 to {meaning.MAX_NAME_CHARS} characters",
             param="Idempotency-Key",
         )
     return key

@@ -25,7 +25,7 @@ from carbonq.api.waiting import Finals, Preference, preference, unless_gone
 from carbonq.blobs import Staged
 from carbonq.errors import InvalidRequest
 from carbonq.model import Endpoint, Job, JobState, LatePolicy, NewJob, Region, Scope
-from carbonq.services import cancel, submit
+from carbonq.services import cancel, meaning, submit
 from carbonq.store import jobs, overview
 
 router = APIRouter(prefix="/v1/jobs")
@@ -169,7 +169,7 @@ def _new_job(request: Request, api: Api, caller: Caller, values: dict[str, Any])
         models=api.models,
         idempotency_key=request.headers.get("idempotency-key"),
     )
-    submit.check_meaning(new, api.models, regions_of(api), api.clock.now())
+    meaning.check_meaning(new, api.models, regions_of(api), api.clock.now())
     return new
 
 

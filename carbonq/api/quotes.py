@@ -21,7 +21,7 @@ from carbonq.blobs import Staged
 from carbonq.errors import InvalidRequest
 from carbonq.model import NewJob, Scope
 from carbonq.plan.quote import Point
-from carbonq.services import quote, submit
+from carbonq.services import meaning, quote, submit
 from carbonq.services.quote import Ask, Quote, SetPoint
 from carbonq.store import throughputs
 from carbonq.units import iso, wh
@@ -102,7 +102,7 @@ def _fields(request: Request, api: Api, caller: Caller, values: Mapping[str, Any
         models=api.models,
         idempotency_key=None,
     )
-    submit.check_meaning(new, api.models, jobs.regions_of(api), api.clock.now())
+    meaning.check_meaning(new, api.models, jobs.regions_of(api), api.clock.now())
     return new, has_deadline
 
 

@@ -1,6 +1,6 @@
 """The shape of what clients send, read strictly: an unknown or misspelt field is named, never ignored.
 
-Meaning (does the region exist, can the deadline be met) is checked by ``services/submit.py``.
+Meaning (does the region exist, can the deadline be met) is checked by ``services/meaning.py``.
 """
 
 from __future__ import annotations

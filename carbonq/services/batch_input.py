@@ -14,7 +14,7 @@ import orjson
 from carbonq import estimate, jsonl, terms
 from carbonq.errors import CarbonqError, InvalidRequest
 from carbonq.model import Endpoint, Model, NewItem
-from carbonq.services import submit
+from carbonq.services import meaning, submit
 from carbonq.store.batches import Batch
 from carbonq.terms import Carrier, Terms
 
@@ -141,7 +141,7 @@ class _Reader:
                 code="missing_required_parameter",
             )
         try:
-            model = submit.find_model(name, self._batch.endpoint, self._models)
+            model = meaning.find_model(name, self._batch.endpoint, self._models)
         except InvalidRequest as error:
             message = f"line {number}: {error.message}"
             raise InvalidRequest(message, line=number, param="body.model", code=error.code) from None

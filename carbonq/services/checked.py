@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from carbonq.clock import Clock
 from carbonq.errors import Infeasible
 from carbonq.model import Model, NewJob, Region, Throughput
-from carbonq.services import submit
+from carbonq.services import meaning, submit
 from carbonq.services.accepted import Asked
 
 
@@ -52,7 +52,7 @@ def check(
 ) -> Checked:
     """Check the meaning of a request and every line of its input. Raises InvalidRequest naming the field or line."""
     now = clock.now()
-    model = submit.check_meaning(request, models, regions, now)
+    model = meaning.check_meaning(request, models, regions, now)
     source = InMemory(data)
     found = submit.read_input(source, request, model, limits)
     infeasible, chunk_s = None, 0.0

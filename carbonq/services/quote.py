@@ -126,7 +126,7 @@ def quote(
 
     ``regions`` are all of the installation's as they are now, ``models`` those that accepted work may be of,
     ``price_weight_g`` the grams that one unit of price weighs; that the ask makes sense is checked by
-    ``submit.check_meaning``. Raises StoreUnavailable.
+    ``meaning.check_meaning``. Raises StoreUnavailable.
     """
     now = clock.now()
     home = next((region for region in regions if region.name == home_region), None)
