@@ -6,17 +6,29 @@ Units are in the names (seconds, joules).
 
 from __future__ import annotations
 
+import errno
+import json
 import logging
+import os
+import socket
 import sys
 import time
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
+from pathlib import Path
+from threading import Thread
+from wsgiref.simple_server import WSGIServer
 
-from prometheus_client import Counter, Gauge, Histogram
+from prometheus_client import Counter, Gauge, Histogram, start_http_server
 
 from carbonq.model import EngineFigures
 from carbonq.signals import SourceFigures
 from carbonq.trends import Figure
+
+logger = logging.getLogger(__name__)
+
+#: How many ports a worker tries for its metrics: as many workers of a host have metrics of their own.
+PORTS = 20
 
 #: What became of tickets of chunks.
 CHUNKS = Counter("carbonq_chunk_tickets", "Tickets of chunks by what became of them", ["region", "result"])
@@ -224,6 +236,57 @@ def show(gauge: Gauge, figures: Iterable[Figure], *first: str) -> None:
     """Set a gauge's series, each with the labels ``first`` before its own; the others stay as they are."""
     for one in figures:
         gauge.labels(*first, *one.labels).set(one.value)
+
+
+@contextmanager
+def served(host: str, port: int | None, data_dir: Path, name: str) -> Generator[int | None]:
+    """Serve this process's metrics while the body runs and yield the port; nothing where ``port`` is None.
+
+    A port that is taken is another worker's of this host: the next of ``PORTS`` is tried; 0: any free one. Where it
+    listens is written to ``data_dir/metrics/*.json``, as Prometheus' file_sd reads it. Metrics are no reason to stop
+    work: what fails here is a line of the log.
+    """
+    if port is None:
+        yield None
+        return
+    try:
+        server, thread = _listen(host, port)
+    except OSError as error:
+        logger.warning("no metrics of this process: %s port %d: %s", host, port, error.strerror or error)
+        yield None
+        return
+    path = data_dir / "metrics" / f"{name}.{socket.gethostname()}.{os.getpid()}.json"
+    taken = int(server.server_address[1])
+    logger.info("metrics on %s port %d", host, taken)
+    try:
+        _announce(path, f"{host}:{taken}", name)
+        yield taken
+    finally:
+        path.unlink(missing_ok=True)
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def _listen(host: str, port: int) -> tuple[WSGIServer, Thread]:
+    for candidate in (0,) if port == 0 else range(port, min(port + PORTS, 65_536)):
+        try:
+            return start_http_server(candidate, host)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE or candidate in (0, port + PORTS - 1):
+                raise
+    raise OSError(errno.EADDRINUSE, "all ports that it may take are in use")
+
+
+def _announce(path: Path, target: str, name: str) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for other in path.parent.glob(f"{name}.{socket.gethostname()}.*.json"):
+            if not Path("/proc", other.name.split(".")[-2]).exists():
+                other.unlink(missing_ok=True)  # of a process that was killed
+        path.write_text(json.dumps([{"targets": [target], "labels": {"process": name}}]), encoding="utf-8")
+    except OSError as error:
+        logger.warning("Prometheus is not told where these metrics are: %s", error)
 
 
 @contextmanager

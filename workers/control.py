@@ -31,7 +31,8 @@ def main(settings: Settings, *, slow: bool = False) -> None:
     runtime = wiring.open_runtime(settings, pool_size=8)
     blob_place.check_at_start(runtime.db, runtime.blobs)
     tickets = wiring.make_tickets(settings)
-    alive = SignOfLife(settings.data_dir, "control-slow" if slow else "control")
+    name = "control-slow" if slow else "control"
+    alive = SignOfLife(settings.data_dir, name)
     try:
         wait_for_broker(tickets, BROKER_S)
         app = make_celery(wiring.broker_url(settings), queue_prefix=settings.queue_prefix)
@@ -42,7 +43,8 @@ def main(settings: Settings, *, slow: bool = False) -> None:
             acts[tick]()
         # One thread for each of its ticks, so that a long one holds up no other.
         count = sum(1 for home in TICK_QUEUES.values() if home == queue)
-        celery_app.run(app, name=queue, queues=[settings.queue_prefix + queue], concurrency=count)
+        with telemetry.served(settings.metrics_host, settings.metrics_port, settings.data_dir, name):
+            celery_app.run(app, name=queue, queues=[settings.queue_prefix + queue], concurrency=count)
     finally:
         alive.close()
         tickets.close()

@@ -104,8 +104,12 @@ def main(settings: Settings, region_name: str) -> None:
     worker_shutting_down.connect(shutting_down, weak=False)
     app = make_celery(wiring.broker_url(settings), queue_prefix=settings.queue_prefix, has_replies=True)
     tasks.register(app, site, behind, stop)
+    name = worker_name(region_name)
     try:
-        with Life(site, rates, behind, SignOfLife(settings.data_dir, worker_name(region_name))) as life:
+        with (
+            telemetry.served(settings.metrics_host, settings.metrics_port, settings.data_dir, name),
+            Life(site, rates, behind, SignOfLife(settings.data_dir, name)) as life,
+        ):
 
             def ready(**_values: object) -> None:
                 life.announce()

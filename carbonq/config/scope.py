@@ -53,6 +53,8 @@ _HOST: Mapping[type[BaseModel], frozenset[str]] = {
             "host",
             "lock_dir",
             "log_level",
+            "metrics_host",
+            "metrics_port",
             "port",
             "tenant",
         }

@@ -69,6 +69,14 @@ class Settings(Strict):
     port: int = Field(8750, ge=0, le=65535, description="Port of the API; 0: any free one.")
     flower_host: str = Field("127.0.0.1", description="Address Flower binds; it asks for its password on any.")
     flower_port: int = Field(5555, ge=0, le=65535, description="Port of Flower on loopback; 0: any free one.")
+    metrics_host: str = Field("127.0.0.1", description="Address on which workers serve their own metrics; open to all.")
+    metrics_port: int | None = Field(
+        None,
+        ge=0,
+        le=65535,
+        description="Port of a worker's own metrics (region and control; the API has /metrics); where it is taken, the "
+        "next free one of 20 is; 0: any free one; unset: none, but for `carbonq up`, which takes free ones.",
+    )
     flower_password: SecretStr | None = Field(None, description="Flower's password (user carbonq); unset: made.")
     allowed_hosts: tuple[str, ...] = Field(
         (),

@@ -104,7 +104,8 @@ def _plain(name: str) -> str:
 
 
 def _is_like_one(part: str) -> bool:
-    return bool(nearest(part.lower(), _writable(()), cutoff=0.75))
+    # SERVICE_HOST, SERVICE_PORT_...: Kubernetes' own of a service named carbonq, whatever setting they resemble.
+    return not part.startswith("SERVICE_") and bool(nearest(part.lower(), _writable(()), cutoff=0.75))
 
 
 def _writable(place: Place) -> list[str]:

@@ -18,12 +18,14 @@ from types import TracebackType
 from pydantic import SecretStr
 
 from carbonq import config, wiring
+from carbonq.api.auth import is_loopback
 from carbonq.client import Client
 from carbonq.clock import GridClock
 from carbonq.config import Settings
 from carbonq.embedded import address, broker, checkup, ports
 from carbonq.embedded.supervisor import ProcessSpec, Supervisor
 from carbonq.errors import CarbonqError
+from carbonq.store import keys, sessions
 
 #: How long the whole stack may take to become ready, in seconds (a model of some GB loads in it).
 READY_S = 120.0
@@ -71,6 +73,20 @@ class Stack:
         """Where Flower answers."""
         return address.flower_url(self.settings)
 
+    def login_url(self) -> str | None:
+        """Make a link that opens the dashboard once with the local key; None where others could reach the API.
+
+        Raises StoreUnavailable.
+        """
+        if not is_loopback(self.settings.host):
+            return None
+        db = wiring.open_database(self.settings)
+        try:
+            with db.write() as tx:
+                return f"{self.api_url}/login?link={sessions.make_link(tx, keys.hash_key(self.api_key))}"
+        finally:
+            db.dispose()
+
     @property
     def pids(self) -> dict[str, int]:
         """The process id of each child that runs now."""
@@ -99,6 +115,7 @@ class Stack:
                 "data_dir": self.data_dir,
                 "port": port,
                 "flower_port": flower_port,
+                "metrics_port": 0 if self._given.metrics_port is None else self._given.metrics_port,
                 "flower_password": self._given.flower_password
                 or SecretStr(_kept_secret(self.data_dir / "flower-password")),
             }

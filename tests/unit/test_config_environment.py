@@ -157,6 +157,7 @@ def test_a_secret_is_read_as_editors_leave_it(tmp_path: Path, monkeypatch: pytes
 
 def test_a_misspelt_variable_is_refused_and_a_foreign_one_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CARBONQ_SERVICE_HOST", "10.0.0.1")
+    monkeypatch.setenv("CARBONQ_SERVICE_PORT", "8750")
     config.load()
     for wrong, right in (("PROT", "PORT"), ("REGION__FR__SLOTS", "REGIONS"), ("API_KEY_FIEL", "API_KEY_FILE")):
         monkeypatch.setenv(f"CARBONQ_{wrong}", "1")
