@@ -56,9 +56,11 @@ class Connection(H11Protocol):
         self._head = self.loop.call_later(self.head_s, self._too_slow)
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; a head that has begun must be complete in time."""
+        """Take bytes; a head that has begun must be complete in time, and so must a body that was answered already."""
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
+        is_begun = self.conn.their_state is h11.IDLE and bool(self.conn.trailing_data[0])
+        is_answered = self.conn.our_state is h11.DONE and self.conn.their_state is h11.SEND_BODY
+        if not is_begun and not is_answered:
             self._head = _stop(self._head)
         elif self._head is None and not self.transport.is_closing():
             self._head = self.loop.call_later(self.head_s, self._too_slow)

@@ -325,6 +325,14 @@ def test_connections_are_bounded_in_time_and_size(harness: Harness, impatient: t
         head, _, told = heard(endless).partition(b"\r\n\r\n")
         assert head.startswith(b"HTTP/1.1 431") and json.loads(told)["error"]["code"] == "headers_too_large"
         assert b"application/problem+json" in head
+    with socket.create_connection(impatient) as refused_already:
+        refused_already.settimeout(20)
+        refused_already.sendall(b"POST /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 9999\r\n\r\nx")
+        told = b""
+        while b"method_not_allowed" not in told:
+            told += refused_already.recv(65_536)
+        refused_already.sendall(b"x")
+        heard(refused_already)
     with socket.create_connection(impatient) as second:
         second.settimeout(20)
         for _ in range(2):
