@@ -8,7 +8,7 @@ FIND_PYTHON := for p in python3 python3.13 python3.12 python3.11; do \
 	$$p -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' 2>/dev/null && echo $$p && break; done
 PYTHON ?= $(shell $(FIND_PYTHON))
 
-.PHONY: demo test chaos check format lock clean
+.PHONY: demo test chaos check docs format lock clean
 
 demo: $(VENV)/.run ## install what it needs into .venv and run the main job end to end
 	$(BIN)/carbonq demo
@@ -26,6 +26,9 @@ check: $(VENV)/.dev ## lint, types, layers
 	$(BIN)/ruff format --check .
 	$(BIN)/pyright --pythonpath $(BIN)/python
 	$(BIN)/lint-imports
+
+docs: $(VENV)/.dev ## the documentation as a site, in site/
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .
@@ -66,4 +69,4 @@ lock: ## write requirements/*.txt anew (needs pip-tools)
 	done
 
 clean:
-	rm -rf $(VENV) .carbonq-demo .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .carbonq-demo site .pytest_cache .ruff_cache .hypothesis
