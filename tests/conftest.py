@@ -33,9 +33,13 @@ typer.testing._get_command = functools.cache(typer.testing._get_command)  # pyri
 httpx_transport.create_ssl_context = functools.cache(httpx_transport.create_ssl_context)
 
 
+#: Files of tests that share what is dear to start.
+_WHOLE = ("tests/compat/", "tests/system/", "tests/web/")
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Give each file of ``tests/system`` and ``tests/compat`` to one worker as a whole, before all else.
+    """Give each file of ``_WHOLE`` to one worker as a whole, before all else.
 
     They take the longest, and share what they start. ``--dist loadgroup`` would do it if pytest 9 still had the
     attribute that pytest-xdist 3.8 writes the group into.
@@ -44,7 +48,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     class Scheduling(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return nodeid.partition("::")[0] if nodeid.startswith(("tests/compat/", "tests/system/")) else nodeid
+            return nodeid.partition("::")[0] if nodeid.startswith(_WHOLE) else nodeid
 
     return Scheduling(config, log)
 

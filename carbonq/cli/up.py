@@ -46,6 +46,8 @@ def up(
                 {"api_url": stack.api_url, "flower_url": stack.flower_url if flower else None, "pids": stack.pids}
             )
         say(f"API     {stack.api_url}   (key: {stack.data_dir / 'api-key'})")
+        link = stack.login_url()
+        say(f"dashboard {stack.api_url}/" + (f"   (opens once, within 15 minutes: {link})" if link else ""))
         if flower:
             say(f"Flower  {stack.flower_url}   (user carbonq, password: {stack.data_dir / 'flower-password'})")
         say(f"regions {', '.join(stack.settings.regions)}; logs: {stack.data_dir / 'logs'}; Ctrl-C stops")

@@ -9,10 +9,13 @@ from fastapi import FastAPI
 
 from carbonq.web import assets, jobs, ledger, login, overview
 
-__all__ = ["install"]
+__all__ = ["ROUTERS", "install"]
+
+#: All routes of the dashboard.
+ROUTERS = (overview.router, jobs.router, ledger.router, login.router, assets.router)
 
 
 def install(app: FastAPI) -> None:
     """Add the pages to an API's application."""
-    for router in (overview.router, jobs.router, ledger.router, login.router, assets.router):
+    for router in ROUTERS:
         app.include_router(router)

@@ -10,6 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+#: About how wide the label of a time is.
+_LABEL = 34.0
+
 #: Steps of the colour ramp, clean to dirty; the stylesheet has one class for each.
 STEPS = 8
 
@@ -20,6 +23,7 @@ class Tick:
 
     place: float
     label: str
+    anchor: str = "middle"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +72,10 @@ def time_ticks(frame: Frame, hours: int) -> list[Tick]:
     at = first
     while at <= frame.end_at:
         if at >= frame.start_at:
-            found.append(Tick(frame.x(at), f"{at:%a}" if at.hour == 0 else f"{at:%H:%M}"))
+            x = frame.x(at)
+            # A label at the edge would be cut off.
+            anchor = "end" if frame.right - x < _LABEL / 2 else "middle"
+            found.append(Tick(x, f"{at:%a}" if at.hour == 0 else f"{at:%H:%M}", anchor))
         at += timedelta(hours=hours)
     return found
 

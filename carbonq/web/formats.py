@@ -67,4 +67,10 @@ def share_pct(part: Any, whole: Any) -> str | None:
     """Write a part of a whole in per cent; None where there is nothing to divide."""
     if part is None or whole is None or float(whole) == 0:
         return None
-    return f"{100 * float(part) / float(whole):.1f} %".replace("-", "−")
+    return f"{100 * float(part) / float(whole):.1f}\N{NO-BREAK SPACE}%".replace("-", "−")
+
+
+def short_id(name: str) -> str:
+    """Write an id's kind and its end, which tells one from another: ``job_…p1mapme``."""
+    kind, separator, rest = name.partition("_")
+    return name if len(rest) <= 10 or not separator else f"{kind}_…{rest[-8:]}"

@@ -144,7 +144,7 @@ def _laid_out(read: _Read) -> Grid:
     known = [value for values in [*read.past.values(), *ahead] for value in values if value is not None]
     start = window_of(read.now)
     frame = Frame(
-        *(34, 10, WIDTH - 6, HEIGHT - 22, start - PAST * WINDOW, start + AHEAD * WINDOW),
+        *(34, 15, WIDTH - 6, HEIGHT - 22, start - PAST * WINDOW, start + AHEAD * WINDOW),
         high=charts.nice_ceiling(max(known, default=1.0) * 1.05),
     )
     scale = (min(known), max(known)) if known else None

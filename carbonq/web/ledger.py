@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 from urllib.parse import quote
 
@@ -14,7 +15,6 @@ from carbonq.api import ledger_history
 from carbonq.api.context import ApiDep
 from carbonq.errors import InvalidRequest
 from carbonq.model import Scope
-from carbonq.units import parse_iso
 from carbonq.web.pages import PageRoute, go_to, page
 from carbonq.web.session import Viewer, ViewerDep
 
@@ -100,12 +100,12 @@ def show(entry_id: str, api: ApiDep, viewer: AuditorDep, revision: int | None = 
     return page("entry.html", viewer, title=f"Entry {entry_id}", entry=entry, groups=groups, history=history)
 
 
-def _time(text: str, param: str) -> Any:
+def _time(text: str, param: str) -> datetime | None:
     """Read a time of a form; one without a zone is UTC, as everything on these pages. Raises InvalidRequest."""
     if not text:
         return None
     try:
-        has_zone = text.endswith("Z") or "+" in text[10:] or "-" in text[10:]
-        return parse_iso(text if has_zone else f"{text}Z")
+        at = datetime.fromisoformat(text)
     except ValueError as error:
         raise InvalidRequest(f"{param} is {text!r}, which is no time: {error}", param=param) from error
+    return at.replace(tzinfo=UTC) if at.tzinfo is None else at

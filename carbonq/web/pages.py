@@ -45,6 +45,7 @@ _TEMPLATES.filters.update(
     energy=formats.energy,
     rate=formats.rate,
     scaled=formats.scaled,
+    short_id=formats.short_id,
     span=formats.span,
 )
 

@@ -42,7 +42,10 @@ def feed(harness: Harness, hours: int = 26) -> None:
     def wave(base: float, size: float, at: float) -> list[int]:
         return [round(base + size * math.sin((n / 288 + at) * 2 * math.pi) + 9 * math.sin(n / 5)) for n in range(640)]
 
-    recorded = [RecordedSignal("ZONE_FR", start, wave(310, 150, 0.1)), RecordedSignal("ZONE_SE", start, wave(150, 70, 0.6))]
+    recorded = [
+        RecordedSignal("ZONE_FR", start, wave(310, 150, 0.1)),
+        RecordedSignal("ZONE_SE", start, wave(150, 70, 0.6)),
+    ]
     source = FakeGrid(recorded, name="grid")
     refresh(harness.db, {(one.zone, Signal.MOER): (source,) for one in recorded}, harness.clock)
 
@@ -109,7 +112,7 @@ class World:
         with harness.db.write() as tx:
             tx.execute(update(jobs).where(jobs.c.job_id == self.planned).values(items_succeeded=11))
         self.waiting = submit(self.app, self.key, count=5, deadline="20h")
-        self.theirs = submit(self.app, harness.rival, word="secret", product_line="hidden")
+        self.theirs = submit(self.app, harness.rival, word="secret", product_line="undisclosed")
         place(harness, self.theirs, "fr", 2)
         self.their_entries = end(harness, self.theirs, "eb_9", "rival")
         harness.api.directory.refresh()
@@ -132,5 +135,3 @@ def log_in(client: InProcess, key: str) -> str:
     answer = client.ask("POST", "/login", body=body, headers={"cookie": cookies_of(shown), **FORM})
     assert answer.status == 303, answer.body
     return cookies_of(answer)
-
-
