@@ -193,7 +193,10 @@ def parse_deadline(value: Any, now: datetime, *, param: str = "deadline") -> dat
 
 
 def names(value: Any, *, param: str) -> tuple[str, ...] | None:
-    """Read a list of names, or one text with commas; None or nothing means no restriction. Raises InvalidRequest."""
+    """Read a list of names, or one text with commas; None means no restriction.
+
+    Raises InvalidRequest, also for an empty list: whoever restricts to nothing must not get everything.
+    """
     if value is None:
         return None
     if isinstance(value, str):
@@ -201,7 +204,9 @@ def names(value: Any, *, param: str) -> tuple[str, ...] | None:
     if not isinstance(value, list | tuple) or not all(isinstance(name, str) for name in value):
         raise InvalidRequest(f"{param} must be a list of names", param=param)
     found = tuple(dict.fromkeys(name.strip() for name in value if name.strip()))
-    return found or None
+    if not found:
+        raise InvalidRequest(f"{param} names nothing; give at least one, or leave it out for all", param=param)
+    return found
 
 
 def label(value: Any, *, param: str) -> str | None:

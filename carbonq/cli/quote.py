@@ -73,7 +73,7 @@ def quote(
     if (items is None) != (tokens is None):
         raise typer.BadParameter("--items and --tokens go together")
     with connect.open_client() as client:
-        regions = region or ()
+        regions = region or None
         if source is None:
             endpoint, named = _endpoint(client, kind, model)
             found = client.quote(

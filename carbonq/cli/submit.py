@@ -66,7 +66,7 @@ class _Ask:
         """Return what the API is told beside items, model and deadline."""
         return {
             "endpoint": endpoint,
-            "regions": self.regions or (),
+            "regions": self.regions or None,
             "max_carbon_g": self.max_carbon_g,
             "product_line": self.product_line,
             "workload": self.workload,

@@ -34,8 +34,8 @@ class Terms(TypedDict, total=False):
     """``/v1/embeddings`` or ``/v1/chat/completions``; or ``kind`` instead."""
     kind: str
     """``embeddings``, ``summarize`` or ``chat``; or ``endpoint`` instead."""
-    regions: Sequence[str]
-    """Only these regions."""
+    regions: Sequence[str] | None
+    """Only these regions; an empty list is refused, None restricts nothing."""
     max_carbon_g: Decimal | float | str | None
     """The most the job may emit, in gCO2e."""
     product_line: str | None
@@ -108,9 +108,18 @@ def _terms(terms: Terms) -> tuple[given.Endpoint, list[tuple[str, str]]]:
             f"{unknown[0]!r} is no term of a job; known: {', '.join(sorted(Terms.__annotations__))}", param=unknown[0]
         )
     rest = {name: value for name, value in terms.items() if name not in {"endpoint", "kind", "regions", "metadata"}}
-    more = [("region", region) for region in terms.get("regions") or ()]
+    more = [("region", region) for region in _regions(terms.get("regions"))]
     more += [(f"metadata.{name}", value) for name, value in (terms.get("metadata") or {}).items()]
     return given.endpoint_of(terms.get("endpoint"), terms.get("kind")), [*more, *_params(**rest)]
+
+
+def _regions(wanted: Sequence[str] | None) -> Sequence[str]:
+    """Return what to send. Raises InvalidRequest for an empty list: whoever restricts to nothing must not get all."""
+    if wanted is None:
+        return ()
+    if not wanted:
+        raise InvalidRequest("regions names nothing; give at least one, or leave it out for all", param="regions")
+    return [wanted] if isinstance(wanted, str) else wanted
 
 
 def submit(

@@ -133,9 +133,10 @@ def test_query_parameters() -> None:
 
 def test_names() -> None:
     assert names("fr, se,", param="p") == ("fr", "se")
-    assert names([], param="p") is None and names(None, param="p") is None
-    with pytest.raises(InvalidRequest):
-        names([1], param="p")
+    assert names(None, param="p") is None
+    for wrong in ([1], [], "", " , ", [" "]):  # none of them may become "everywhere"
+        with pytest.raises(InvalidRequest):
+            names(wrong, param="p")
 
 
 def test_find_model_names_those_that_fit() -> None:

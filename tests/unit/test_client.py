@@ -821,3 +821,14 @@ def test_events_that_never_come_are_given_up(make: Make) -> None:
     with pytest.raises(errors.Unavailable, match="ended"):
         make(handler, retries=2).events()
     assert [request.url.path for request in seen] == ["/v1/events"] * 3
+
+
+def test_no_region_at_all_is_not_every_region(make: Make) -> None:
+    handler, seen = answering(httpx.Response(202, json=JOB), httpx.Response(202, json=JOB))
+    client = make(handler)
+    with pytest.raises(errors.InvalidRequest, match="regions names nothing"):
+        client.submit(["x"], kind="embeddings", model="m", deadline="6h", regions=[])
+    assert seen == []
+    client.submit(["x"], kind="embeddings", model="m", deadline="6h", regions="fr")
+    client.submit(["x"], kind="embeddings", model="m", deadline="6h", regions=None)
+    assert [request.url.params.get_list("region") for request in seen] == [["fr"], []]

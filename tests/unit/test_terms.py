@@ -107,6 +107,8 @@ def terms_deadline(found: Terms) -> datetime:
         ({"body": {"max_gco2e": 0}}, "carbon.max_gco2e", "above 0"),
         ({"body": {"max_gco2e": "1e16"}}, "carbon.max_gco2e", "beyond what can be counted"),
         ({"body": {"regions": [1]}}, "carbon.regions", "list of names"),
+        ({"body": {"regions": []}}, "carbon.regions", "names nothing"),
+        ({"headers": {"x-carbonq-regions": ","}}, "X-Carbonq-Regions", "names nothing"),
         ({"body": {"workload": "w" * 256}}, "carbon.workload", "1 to 255"),
         ({"body": {"on_budget": "ignore"}}, "carbon.on_budget", "reject, run_anyway, wait"),
         ({"body": {"late_policy": "x" * 500}}, "carbon.late_policy", "finish_late, expire"),
