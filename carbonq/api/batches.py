@@ -119,8 +119,9 @@ def _new_batch(api: Api, caller: Caller, values: Mapping[str, Any], headers: Map
     endpoint = _endpoint(values.get("endpoint"))
     file_id = values.get("input_file_id")
     if not isinstance(file_id, str) or not file_id:
+        state = "is missing" if file_id in (None, "") else f"is {file_id!r}, which is no id"
         raise InvalidRequest(
-            "input_file_id is missing; upload the requests by POST /v1/files and give its id", param="input_file_id"
+            f"input_file_id {state}; upload the requests by POST /v1/files and give its id", param="input_file_id"
         )
     window = values.get("completion_window")
     window_s = terms.parse_span_s(window)

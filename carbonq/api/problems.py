@@ -141,6 +141,8 @@ async def _http(request: Request, error: Exception) -> Response:
     path, method, status = request.url.path, request.method, error.status_code
     if status == 404:
         message = f"there is no {path} here; /openapi.json lists what there is"
+        if _has_route(request, f"/v1{path}"):  # an OpenAI client whose base_url lacks it
+            message = f"there is no {path} here; did you mean /v1{path}? A client's base_url ends in /v1"
         return problem(status, message, code="unknown_route", instance=path)
     if status == 405:
         allowed = ", ".join(sorted(_methods(request)))
@@ -150,6 +152,11 @@ async def _http(request: Request, error: Exception) -> Response:
         return problem(status, message, code="method_not_allowed", instance=path, headers={"Allow": allowed})
     code = "invalid_request" if status < 500 else "internal_error"
     return problem(status, str(error.detail), code=code, instance=path, headers=error.headers)
+
+
+def _has_route(request: Request, path: str) -> bool:
+    scope = {**request.scope, "path": path}
+    return any(route.matches(scope)[0] is Match.FULL for route in request.app.routes)
 
 
 def _methods(request: Request) -> set[str]:
@@ -167,8 +174,12 @@ async def _invalid(request: Request, error: Exception) -> Response:
     """Answer for a query parameter of the wrong form; 400 as OpenAI has it, not FastAPI's 422."""
     assert isinstance(error, RequestValidationError)
     first = error.errors()[0]
-    param = ".".join(str(part) for part in first["loc"][1:]) or None
+    # Where in a repeated parameter it is, the value says.
+    param = ".".join(str(part) for part in first["loc"][1:] if not isinstance(part, int)) or None
     given = first.get("input")
+    if first["type"] == "extra_forbidden":
+        message = f"{param} is not a parameter here; /openapi.json lists those of {request.url.path}"
+        return problem(400, message, code="invalid_request", param=param, instance=request.url.path)
     message = f"{param or 'the request'}: {first['msg']}" + (f" (got {given!r})" if given is not None else "")
     return problem(400, message, code="invalid_request", param=param, instance=request.url.path)
 

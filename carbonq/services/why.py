@@ -106,16 +106,23 @@ def why(db: Database, job: Job, world: World, clock: Clock, *, after: str | None
     teller = _Teller(db, job, world, clock.factor, now=now, until_at=until_at)
     return WhyPage(
         now=now,
-        summary=summary_of(found, groups),
+        summary=_nothing_of(job) if not found else summary_of(found, groups),
         groups=tuple(teller.tell(group) for group in page),
         has_more=start + limit < len(groups),
     )
 
 
+def _nothing_of(job: Job) -> str:
+    """Say why a job has no chunks."""
+    if job.is_final or job.items_succeeded + job.items_failed + job.items_expired + job.items_cancelled:
+        return "The job has no chunks: it ended before any were made, or they are not kept any more."
+    if job.is_cancel_requested:
+        return "The job has no chunks: it is being cancelled, and none will be made."
+    return "The job has no chunks yet: they are made within seconds, and planned at once."
+
+
 def summary_of(found: Sequence[ChunkFacts], groups: Sequence[Sequence[ChunkFacts]]) -> str:
-    """Say in a sentence or two where all the chunks are and why."""
-    if not found:
-        return "The job has no chunks yet: they are made within seconds, and planned at once."
+    """Say in a sentence or two where all the chunks are and why; there is at least one."""
     reasons = Counter("never run" if _is_never_run(one) else one.reason or "no place yet" for one in found)
     placed = [one for one in found if not _is_never_run(one)]
     regions = Counter(one.region for one in placed if one.region is not None)

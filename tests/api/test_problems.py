@@ -46,6 +46,27 @@ def test_line_and_best_are_members() -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "sentence"),
+    [
+        ("/models", "there is no /models here; did you mean /v1/models? A client's base_url ends in /v1"),
+        ("/v1/v1/models", "there is no /v1/v1/models here; /openapi.json lists what there is"),
+        ("/v1/jobs?state=odd", "state: Input should be 'waiting'"),
+        ("/v1/ledger.csv?job=x", "job is not a parameter here; /openapi.json lists those of /v1/ledger.csv"),
+    ],
+)
+def test_sentences_say_what_to_do(http: httpx.Client, path: str, sentence: str) -> None:
+    answer = http.get(path).json()
+    assert answer["detail"].startswith(sentence)
+    assert answer["error"]["param"] == (path.partition("?")[2].partition("=")[0] or None)
+
+
+def test_an_id_that_is_no_text_is_not_said_to_be_missing(http: httpx.Client) -> None:
+    for value, words in ((5, "is 5, which is no id"), (None, "is missing"), ("", "is missing")):
+        asked = {"input_file_id": value, "endpoint": "/v1/embeddings", "completion_window": "24h"}
+        assert f"input_file_id {words}" in http.post("/v1/batches", json=asked).json()["detail"]
+
+
+@pytest.mark.parametrize(
     ("method", "path", "status", "code"),
     [
         ("GET", "/v1/nothing", 404, "unknown_route"),

@@ -93,6 +93,9 @@ def test_a_planned_job_is_explained_by_the_outlook_of_its_plan(api: Harness, htt
     job_id = submit(http)
     fresh = why(http, job_id)
     assert fresh["data"] == [] and "no chunks yet" in fresh["summary"]
+    gone = submit(http)
+    http.post(f"/v1/jobs/{gone}/cancel")
+    assert "ended before any were made" in why(http, gone)["summary"]
     plan(api)
     found = why(http, job_id)
     (group,) = found["data"]
