@@ -312,7 +312,7 @@ def _lines(_ctx: SerializationContext, value: Any) -> bytes:
 def test_schemathesis_finds_nothing(harness: Harness, app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(waiting, "MAX_WAIT_S", 0)  # what is waited for never comes here
     config = SchemathesisConfig.from_str(_CONFIG.format(key=mighty(harness)["Authorization"], examples=1))
-    # Streams of events have no end (tests/api/test_events.py reads them); webhook_endpoints is another name of webhooks.
+    # Streams of events have no end (test_events.py reads them); webhook_endpoints is another name of webhooks.
     schema = schemathesis.openapi.from_asgi("/openapi.json", app, config=config)
     schema = schema.exclude(path_regex="/events$|^/v1/webhook_endpoints")
     began_s, wrong, calls = time.process_time(), set[str](), 0
