@@ -19,7 +19,7 @@ from carbonq.plan.capacity import Capacity
 from carbonq.plan.demand import Assignment, Demand, FloatArray, IntArray, Terms
 from carbonq.plan.needs import ChunkNeed, Plan, PlannedChunk, Reason, demand_of, plan_of
 from carbonq.plan.outlook import Outlook
-from carbonq.plan.solver import alike, bounds, contiguous, freeing, serial
+from carbonq.plan.solver import alike, bounds, contiguous, freeing, idle, serial
 from carbonq.plan.solver.bundles import Bundles, bundle, is_short
 from carbonq.plan.solver.flow import Offer, Solution, Wanted, solve
 from carbonq.plan.solver.lanes import EPSILON_S
@@ -93,6 +93,8 @@ class _Draft:
     long_cost: FloatArray | None = None
     #: Rows that start on a lane that frees itself in the running window.
     freed: IntArray = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    #: What was bundled, and the cells of the bundles.
+    packed: tuple[Bundles, IntArray] | None = None
 
 
 class _Planner:
@@ -130,11 +132,11 @@ class _Planner:
         free = self._place_short(draft, free, is_tight=is_tight)
         if not is_long_first:
             free = self._place_long(draft, free)
-        self._use_freeing(draft, free)
+        self._use_left(draft, free)
         return self._finish(draft)
 
-    def _use_freeing(self, draft: _Draft, free: IntArray) -> None:
-        """Start what would be late on lanes that free themselves in the running window, where that is in time."""
+    def _use_left(self, draft: _Draft, free: IntArray) -> None:
+        """Use what is left of the running window: lanes that free themselves for what would be late, then idle ones."""
         demand = self.demand
         is_long = self._is_long
         now, later = contiguous.cells_held(demand.duration_s, self.setting.left_s)
@@ -143,6 +145,8 @@ class _Planner:
         cells = np.where(is_short(demand.duration_s) & ~is_long, 0, cells)
         places = freeing.Places(draft.region, draft.window, draft.start_s, cells, free.copy())
         draft.freed = freeing.use(demand, self.setting, is_long, places)
+        if draft.packed is not None:
+            idle.use(demand, self.setting, *draft.packed, places)
 
     def _place_long(self, draft: _Draft, free: IntArray) -> IntArray:
         rows = self.long
@@ -210,7 +214,7 @@ class _Planner:
             return free
         bundles = bundle(self.demand, self.short, self.costs.hard, self.setting.windows, is_tight=is_tight)
         solution = self._flow(bundles, free)
-        draft.prices = solution.prices
+        draft.prices, draft.packed = solution.prices, (bundles, solution.cell)
         cell = np.repeat(solution.cell, bundles.sizes)
         placed = np.flatnonzero(cell >= 0)
         rows, cell = bundles.members[placed], cell[placed]
