@@ -20,6 +20,7 @@ from carbonq.bench.level_grid import level_settings
 from carbonq.client import Client
 from carbonq.config import environment, load
 from carbonq.embedded import address
+from tests.docs import pages
 from tests.system import processes
 from tests.system.processes import REGIONS
 
@@ -113,6 +114,26 @@ def documents(folder: Path, count: int = 5) -> Path:
     return path
 
 
+def walk_through_the_tutorial(up: Up) -> None:
+    """Run every command of docs/tutorial.md as it stands, but the one that `up` stands for, in another folder."""
+    started, *rest = pages.blocks(pages.ROOT / "docs" / "tutorial.md")
+    assert started == "carbonq up\n" and len(rest) > 5
+    found = address.running(up.data_dir)
+    assert found is not None
+    folder = up.folder / "tutorial"
+    folder.mkdir()
+    (folder / ".carbonq").symlink_to(up.data_dir)
+    text = "set -euo pipefail\n" + "".join(rest).replace("http://127.0.0.1:8750", found.api_url)
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    done = subprocess.run(
+        ("bash", "-c", text), cwd=folder, env={**up.env, "PATH": path}, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr + up.logs()
+    assert "consistent: 2 lines recomputed" in done.stdout
+    assert len((folder / "vectors.jsonl").read_text().splitlines()) == 2
+    assert "gco2e" in json.loads((folder / "answer.json").read_text())["usage"]["carbon"]
+
+
 def test_a_whole_life(up: Up, tmp_path: Path) -> None:
     up.start(PATH="/nonexistent")
     assert set(up.pids) == {
@@ -150,12 +171,21 @@ def test_a_whole_life(up: Up, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr + up.logs()
     assert sorted(json.loads(line)["custom_id"] for line in out.read_text().splitlines()) == [f"d{n}" for n in range(5)]
 
+    # Each worker tells Prometheus where it serves what it did.
+    told = [json.loads(path.read_text())[0] for path in (up.data_dir / "metrics").glob("*.json")]
+    assert {one["labels"]["process"] for one in told} == {"control", "control-slow", "worker-north", "worker-south"}
+    shown_there = "".join(httpx.get(f"http://{one['targets'][0]}/metrics", trust_env=False).text for one in told)
+    assert 'carbonq_chunk_tickets_total{region="' in shown_there and "carbonq_tick_seconds_bucket" in shown_there
+    assert 'carbonq_energy_joules_total{kind="item"' in shown_there
+
     # Flower shows the ticks of the beat, and what the chunks are.
     with httpx.Client(base_url=found.flower_url, auth=("carbonq", password)) as flower:
         shown = list(flower.get("/api/tasks", params={"taskname": "carbonq.run_chunk"}).json().values())
         assert shown and all(f"model={processes.MODEL}, items=" in one["kwargs"] for one in shown), shown
         assert {one["kwargs"].partition(",")[0] for one in shown} <= {"region=north", "region=south"}
         assert flower.get("/api/tasks", params={"taskname": "carbonq.tick.plan"}).json()
+
+    walk_through_the_tutorial(up)
 
     # Killed, it leaves nothing behind.
     for pid in (up.pids["worker-north"], up.pids["worker-south"]):
@@ -172,7 +202,7 @@ def test_a_whole_life(up: Up, tmp_path: Path) -> None:
     with up.client() as client:
         assert client.wait(job["id"], timeout_s=90)["state"] == "completed"
     listed = json.loads(up.run("jobs", "list", "--json").stdout)
-    assert [job["state"] for job in listed] == ["completed", "completed"]
+    assert [job["state"] for job in listed] == ["completed"] * 3
 
     second = up.run("up")
     assert second.returncode == 1
