@@ -73,7 +73,7 @@ def show(
     now = api.clock.now()
     entries = None
     if viewer.may(Scope.EXPORT):
-        wanted = ledger_routes.Page(job_id=job_id, limit=ENTRIES)
+        wanted = ledger_routes.Page.model_validate({"job_id": job_id, "limit": ENTRIES})
         entries = ledger_routes.list_entries(api, viewer.caller, wanted)
     return page(
         "job.html",

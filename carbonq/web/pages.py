@@ -38,7 +38,8 @@ _TEMPLATES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
-_TEMPLATES.globals.update(asset=assets.path_of, share_pct=formats.share_pct, Scope=Scope)
+_KNOWN: dict[str, Any] = {"asset": assets.path_of, "share_pct": formats.share_pct, "Scope": Scope}
+_TEMPLATES.globals.update(_KNOWN)
 _TEMPLATES.filters.update(
     clock=formats.clock,
     count=formats.count,

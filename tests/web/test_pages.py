@@ -63,9 +63,10 @@ def test_nothing_is_seen_without_a_session(world: World) -> None:
         assert target == "/login?next=%2Fjobs%3Fstate%3Dwaiting"
 
 
-def test_pages_are_no_part_of_the_api(world: World, browser: InProcess) -> None:
-    paths = browser.ask("GET", "/openapi.json").json()["paths"]
-    assert not {route.path for route in web_routes(world)} & set(paths)
+def test_pages_are_no_part_of_the_api(world: World) -> None:
+    """A route would be in /openapi.json unless it says otherwise, as each of these does."""
+    routes = web_routes(world)
+    assert len(routes) >= 10 and not [route.path for route in routes if route.include_in_schema]
 
 
 def test_every_page_forbids_what_is_not_ours_and_has_nothing_inline(world: World, browser: InProcess) -> None:
