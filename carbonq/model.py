@@ -451,7 +451,8 @@ class Placement:
 class Claim:
     """The right to run a chunk, until ``lease_until`` (machine time), provable by ``token``.
 
-    ``placement`` is why it runs here and now; None where it was dispatched without one.
+    ``placement`` is why it runs here and now; None where it was dispatched without one. ``lag_s``: machine seconds
+    since its ticket went out first; None where that was not noted.
     """
 
     chunk: Chunk
@@ -460,6 +461,7 @@ class Claim:
     worker_id: str
     region: str
     placement: Placement | None = None
+    lag_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

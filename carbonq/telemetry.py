@@ -21,6 +21,7 @@ from wsgiref.simple_server import WSGIServer
 
 from prometheus_client import Counter, Gauge, Histogram, start_http_server
 
+from carbonq.booking import Booking, Entries
 from carbonq.model import EngineFigures
 from carbonq.signals import SourceFigures
 from carbonq.trends import Figure
@@ -33,12 +34,28 @@ PORTS = 20
 #: What became of tickets of chunks.
 CHUNKS = Counter("carbonq_chunk_tickets", "Tickets of chunks by what became of them", ["region", "result"])
 
+DISPATCH_LAG_SECONDS = Histogram(
+    "carbonq_dispatch_lag_seconds",
+    "Time from a ticket's first sending to a worker's claim",
+    ["region"],
+    buckets=(0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300),
+)
+
 #: Realtime calls as a region's worker answered them.
 REALTIME_SECONDS = Histogram(
     "carbonq_realtime_worker_seconds",
     "Time of a realtime call on the worker",
     ["region"],
     buckets=(0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30),
+)
+
+#: What this worker booked, as it was first: rates settle later, and the ledger's gauges tell of that.
+ENERGY_JOULES = Counter("carbonq_energy_joules", "Energy booked", ["region", "model", "kind", "quality"])
+IMPACT_GRAMS = Counter(
+    "carbonq_impact_grams", "Marginal emission as first booked", ["region", "model", "kind", "status"]
+)
+INVENTORY_GRAMS = Counter(
+    "carbonq_inventory_grams", "Average emission as first booked", ["region", "model", "kind", "status"]
 )
 
 #: Ticks of the control workers.
@@ -236,6 +253,27 @@ def show(gauge: Gauge, figures: Iterable[Figure], *first: str) -> None:
     """Set a gauge's series, each with the labels ``first`` before its own; the others stay as they are."""
     for one in figures:
         gauge.labels(*first, *one.labels).set(one.value)
+
+
+def count_booked(bookings: Iterable[Booking]) -> None:
+    """Count the energy and the grams of bookings that are stored; what is not known counts nowhere."""
+    for booked in bookings:
+        parts = {row["part"]: row for row in booked.engine_batches}
+        for block in booked.entries.blocks if isinstance(booked.entries, Entries) else ():
+            part, kind = parts[block.shared["part"]], str(block.shared["kind"])
+            ran = (part["region"], part["model"] or "", kind)
+            if part["energy_uj"] is not None:
+                ENERGY_JOULES.labels(*ran, part["quality"]).inc(part["energy_uj"] / 1e6)
+            for counter, name, status in _BOOKS:
+                known = [count for count in block.quanta[name] if count is not None]
+                if known:
+                    counter.labels(*ran, block.shared[status]).inc(sum(known) / 1e15)
+
+
+_BOOKS = (
+    (IMPACT_GRAMS, "emission_g", "moer_status"),
+    (INVENTORY_GRAMS, "inventory_g", "aer_status"),
+)
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from carbonq import telemetry
 from carbonq.errors import LeaseLost, StoreUnavailable
 from carbonq.model import AttemptOutcome, Item, ItemState
 from carbonq.services import burnt as burnt_rows
@@ -129,12 +130,14 @@ def _apply(site: Site, made: Checkpoint, pending: Mapping[str, Any] | None) -> b
     """
     try:
         with site.db.write() as tx:
-            return checkpoint.apply(tx, made, lease_s=site.limits.lease_s, pending=pending)
+            is_end = checkpoint.apply(tx, made, lease_s=site.limits.lease_s, pending=pending)
     except (LeaseLost, Overtaken):
         with site.db.read() as tx:
             if not ledger_rows.is_any_stored(tx, made.first_entries):
                 raise
         return made.final is not None
+    telemetry.count_booked(made.bookings)
+    return is_end
 
 
 def _spool(site: Site, made: Checkpoint) -> None:

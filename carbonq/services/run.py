@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
 
-from carbonq import batching, retry
+from carbonq import batching, retry, telemetry
 from carbonq.engines.protocol import ENGINE_FAILED, EngineResult, Stopped
 from carbonq.errors import EngineAway, EngineError, LeaseLost, NotFound, StoreUnavailable
 from carbonq.model import AttemptOutcome, Chunk, Claim, Item
@@ -119,6 +119,8 @@ def _take(site: Site, chunk_id: str) -> _Taken | None:
         events.append_many(
             tx, [events.NewEvent("job.running", now, infos[job_id].tenant, job_id, data) for job_id in begun]
         )
+    if claim.lag_s is not None:
+        telemetry.DISPATCH_LAG_SECONDS.labels(claim.region).observe(claim.lag_s)
     return _Taken(claim, items, infos)
 
 

@@ -12,7 +12,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from carbonq import booking
+from carbonq import booking, telemetry
 from carbonq.booking import Booking
 from carbonq.errors import StoreUnavailable
 from carbonq.spool import Spool
@@ -81,6 +81,8 @@ class WriteBehind:
         except Exception:  # a process loop: bookings that cannot be stored must not stop those that follow
             logger.exception("%d bookings spooled", len(batch))
             self._keep(batch)
+        else:
+            telemetry.count_booked(batch)
 
     def _keep(self, batch: Sequence[Booking]) -> None:
         rows = [booking.dumps(one).decode() for one in batch]

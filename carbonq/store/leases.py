@@ -115,6 +115,7 @@ def claim(tx: Tx, chunk_id: str, *, worker_id: str, region: str, lease_s: float,
         worker_id=worker_id,
         region=region,
         placement=_placement(tx, found["placement_id"]),
+        lag_s=None if found["ticket_at"] is None else max(0.0, (machine - found["ticket_at"]).total_seconds()),
     )
 
 

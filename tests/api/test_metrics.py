@@ -33,6 +33,7 @@ NAMES = {"region", "zone", "model", "source"}
 BOUNDED: dict[str, set[str]] = {
     "period": set(PERIODS),
     "outcome": {state.value for state in ItemState} | {kind.value for kind in EntryKind},
+    "kind": {kind.value for kind in EntryKind},
     "quality": {one.value for one in Quality},
     "status": {one.value for one in RateStatus},
     "state": {one.value for one in (*JobState, *ChunkState)},

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import logging
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
+from prometheus_client import REGISTRY
 
 from carbonq import telemetry
+from tests.unit.bookings import EMBEDDER, batch, book, overhead, part, rate_book
 
 
 def get(port: int) -> str:
@@ -56,3 +59,23 @@ def test_without_a_port_to_take_work_goes_on(
         with telemetry.served("127.0.0.1", port, tmp_path, "control") as found:
             assert found is None
     assert f"no metrics of this process: 127.0.0.1 port {port}" in caplog.text
+
+
+def test_what_is_booked_is_counted_by_book_and_what_is_unknown_nowhere() -> None:
+    def told(name: str, **labels: str) -> float | None:
+        return REGISTRY.get_sample_value(f"carbonq_{name}_total", {"region": "away", **labels})
+
+    item = {"model": "counted", "kind": "item"}
+    model = replace(EMBEDDER, name="counted")
+    made = [book(batch(parts=[part(0), part(1, cpu=None)], model=model)), overhead(parts=[part(cpu=77)])]
+    idle_before = told("energy_joules", model="", kind="idle", quality="estimated") or 0.0
+    telemetry.count_booked(made)
+    assert told("energy_joules", **item, quality="estimated") == pytest.approx(1.000003)
+    emission_g = sum(row["emission_g"] or 0 for row in made[0].entries)
+    assert told("impact_grams", **item, status="provisional") == pytest.approx(float(emission_g))
+    inventory_g = sum(row["inventory_g"] or 0 for row in made[0].entries)
+    assert told("inventory_grams", **item, status="provisional") == pytest.approx(float(inventory_g))
+    idle = told("energy_joules", model="", kind="idle", quality="estimated")
+    assert idle is not None and idle - idle_before == pytest.approx(77e-6)
+    telemetry.count_booked([book(batch(model=model), rate_book([]))])
+    assert told("impact_grams", **item, status="missing") is None
