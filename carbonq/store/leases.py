@@ -124,7 +124,11 @@ def _placement(tx: Tx, placement_id: str | None) -> Placement | None:
     # waited for it.
     columns = [placements.c[name] for name in Placement.__dataclass_fields__]
     row = tx.execute(select(*columns).where(placements.c.placement_id == placement_id)).mappings().one_or_none()
-    return None if row is None else Placement(**{**row, "signal": Signal(row["signal"] or Signal.MOER)})
+    if row is None:
+        return None
+    values: dict[str, Any] = dict(row)
+    values["signal"] = Signal(values["signal"] or Signal.MOER)
+    return Placement(**values)
 
 
 def fence(tx: Tx, chunk_id: str, token: int, *, lease_s: float) -> datetime:
