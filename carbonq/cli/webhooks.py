@@ -128,7 +128,8 @@ def test(webhook_id: WebhookId, as_json: AsJson = False) -> None:
     elif found["state"] == "delivered":
         say(f"delivered: it answered {found['last_status']}")
     elif found["attempts"]:
-        say(f"not taken: {found['last_error']}; it is sent again at {found['next_attempt_at'] or 'no time'}")
+        again = found["next_attempt_at"]
+        say(f"not taken: {found['last_error']}; it is {f'sent again at {again}' if again else 'not sent again'}")
     else:
         say(f"not sent within {_WAIT_S:g} s: does a control worker run? `carbonq health` tells")
     if found["state"] != "delivered":

@@ -41,7 +41,10 @@ class Outcome:
     @property
     def why(self) -> str:
         """Half a sentence on what went wrong."""
-        return self.error or f"it answered {self.status}"
+        hint = ""
+        if self.status is not None and 300 <= self.status < 400:
+            hint = ", and redirects are not followed: give the address it leads to"
+        return self.error or f"it answered {self.status}{hint}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,6 +62,8 @@ class Sender:
             return Outcome(None, f"not sent: {refused}")
         except httpx.TimeoutException:
             return Outcome(None, f"no whole answer within {self._timeout_s:g} s")
+        except httpx.ProtocolError as error:  # it may have the message all the same
+            return Outcome(None, f"its answer is no HTTP: {str(error) or type(error).__name__}")
         except (httpx.HTTPError, httpx.InvalidURL) as error:
             return Outcome(None, f"not sent: {str(error) or type(error).__name__}")
 
