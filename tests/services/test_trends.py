@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime, timedelta
 from decimal import Decimal
+from typing import Any
 
 import pytest
 
@@ -11,13 +12,13 @@ from carbonq.clock import ClockKind
 from carbonq.model import EntryKind, Signal
 from carbonq.services import trends as service
 from carbonq.services.trends import Trends
-from carbonq.store import rolled
+from carbonq.store import ledger, rolled
 from carbonq.store.database import Database
 from carbonq.testing import FakeClock
 from carbonq.trends import Groups
 from carbonq.units import WINDOW
 from tests.services.booked import configure, observe, store
-from tests.unit.bookings import AWAY, HOME, W0, batch, book, item, overhead, part, rate_book
+from tests.unit.bookings import AWAY, HOME, RECORDED, W0, batch, book, item, overhead, part, rate_book
 
 NOW = W0 + timedelta(minutes=20)
 
@@ -89,15 +90,31 @@ def test_each_refresh_reads_a_bounded_part_and_later_ones_see_what_came_late(
     assert max(read) <= 4
 
 
-def test_what_runs_now_is_there_at_the_next_refresh(database: Database) -> None:
+def test_a_settled_entry_counts_as_it_is_now(database: Database) -> None:
+    booked = book()
+    first: dict[str, Any] = dict(booked.entries[0])
+    store(database, booked)
+    later = {"revision": 2, "supersedes": f"{first['entry_id']}#1", "reason": "settled", "moer_status": "settled"}
+    with database.write() as tx:
+        ledger.append_revisions(tx, [], [{**first, **later, "emission_g": Decimal(5), "recorded_at": RECORDED}])
+    trends = make(database)
+    trends.refresh()
+    by = {key.moer_status: sums for key, sums in (trends.over("24h") or {}).items()}
+    assert (by["settled"].items, by["settled"].emission_g) == (1, 5)
+    assert by["provisional"].items == 4
+
+
+def test_what_runs_now_is_there_at_the_next_refresh(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(service, "STEP", 1)
     clock = FakeClock(NOW, kind=ClockKind.REAL)
+    store(database, book(batch([item()], [part(-600, cpu=1)])))
     trends = make(database, clock)
     trends.refresh()
     clock.advance(7_200)  # nobody scraped meanwhile
     store(database, book(batch([item()], [part(6, cpu=5)])), book(batch([item()], [part(28, cpu=6)])))
     trends.refresh()
     assert energy_uj(trends.over("1h")) == 6
-    assert energy_uj(trends.over("24h")) == 11
+    assert energy_uj(trends.over("24h")) == 11  # what ran in between is not left to the walk
 
 
 def test_the_share_below_the_mean_is_of_place_and_time_alike(database: Database) -> None:
