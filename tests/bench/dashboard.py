@@ -32,6 +32,9 @@ from tests.web.world import World, app_of, submit
 #: How often the page is asked for its CPU.
 _TIMES = 20
 
+#: How often it is loaded; the quickest counts, for other work on the machine only makes it slower.
+_LOADS = 5
+
 
 def main(job_count: int, entries: int) -> None:
     """Fill, serve, measure, print."""
@@ -97,18 +100,26 @@ def _in_a_browser(world: World) -> dict[str, Any]:
     program = shutil.which("chromium")
     with serving(world.harness.api, background=[], wrap=with_pages) as address, sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=program, args=["--no-sandbox"])
-        context = browser.new_context(viewport={"width": 1280, "height": 900})
-        context.add_cookies([{"name": "carbonq_session", "value": _session(world), "url": address}])
-        page = context.new_page()
-        page.goto(address + "/")
-        page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length > 0")
-        paint_ms = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
-        size = page.evaluate(
-            "['navigation', 'resource'].flatMap((k) => performance.getEntriesByType(k))"
-            ".reduce((sum, one) => sum + one.transferSize, 0)"
-        )
+        loads = [_load(browser, world, address) for _ in range(_LOADS)]
         browser.close()
+    paint_ms, size = min(loads)
     return {"first_paint_s": round(paint_ms / 1000, 3), "transferred_bytes": size}
+
+
+def _load(browser: Any, world: World, address: str) -> tuple[float, int]:
+    """Load the overview with an empty cache; return milliseconds to the first paint, and bytes of everything."""
+    context = browser.new_context(viewport={"width": 1280, "height": 900})
+    context.add_cookies([{"name": "carbonq_session", "value": _session(world), "url": address}])
+    page = context.new_page()
+    page.goto(address + "/")
+    page.wait_for_function("performance.getEntriesByName('first-contentful-paint').length > 0")
+    paint_ms = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    size = page.evaluate(
+        "['navigation', 'resource'].flatMap((k) => performance.getEntriesByType(k))"
+        ".reduce((sum, one) => sum + one.transferSize, 0)"
+    )
+    context.close()
+    return paint_ms, size
 
 
 if __name__ == "__main__":

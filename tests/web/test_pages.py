@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 from sqlalchemy import event
 
 from carbonq.store import keys, sessions
+from carbonq.store.database import Database
 from carbonq.web import assets
+from tests.api.harness import build_harness
 from tests.api.inprocess import Answer, InProcess
 from tests.web.world import FORM, World, cookies_of, log_in, submit
 
@@ -229,6 +232,17 @@ def test_the_overview_reads_no_entries(world: World, browser: InProcess) -> None
     finally:
         event.remove(engine, "before_cursor_execute", note)
     assert asked and not [one for one in asked if re.search(r"\bentries\b", one)]
+
+
+def test_pages_on_postgresql(postgresql: Database, tmp_path: Path) -> None:
+    world = World(build_harness(postgresql, tmp_path / "blobs"))
+    with world.client() as client:
+        cookie = log_in(client, world.key)
+    with world.client(cookie) as client:
+        for path in [*pages(world), f"/jobs/{world.ended}", f"/ledger?q={world.ended}"]:
+            assert client.ask("GET", path).status == 200, path
+        text = client.ask("GET", "/").body.decode()
+        assert 'class="bar run"' in text and 'class="bar planned"' in text and "134 µg" in text
 
 
 def test_files_are_kept_by_browsers_for_as_long_as_they_are_the_same(browser: InProcess) -> None:

@@ -2,10 +2,12 @@
 // The server makes all of it; without this file the page shows what was so when it was loaded.
 
 const status = document.getElementById("live");
-const QUIET_MS = 2000; // between two looks, however many events come
+const QUIET_MS = 2000; // between two looks, however many events come,
+const SHARE = 20; // and at least so many times what the last one took: many open pages must not busy the server
 const SLOW_MS = 60000; // and without any: rates and times go on
 let pending = 0;
 let lastAt = 0;
+let tookMs = 0;
 let isBusy = false;
 
 function say(state, text) {
@@ -16,7 +18,7 @@ function say(state, text) {
 
 function soon() {
   if (pending) return;
-  const wait = Math.max(100, QUIET_MS - (Date.now() - lastAt));
+  const wait = Math.max(100, Math.max(QUIET_MS, SHARE * tookMs) - (Date.now() - lastAt));
   pending = setTimeout(refresh, wait);
 }
 
@@ -33,7 +35,9 @@ async function refresh() {
       return;
     }
     if (!answer.ok) return;
-    swap(new DOMParser().parseFromString(await answer.text(), "text/html"));
+    const text = await answer.text();
+    tookMs = Date.now() - lastAt;
+    swap(new DOMParser().parseFromString(text, "text/html"));
   } catch {
     // The stream's own state tells when the server is away.
   } finally {
