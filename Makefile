@@ -28,7 +28,7 @@ check: $(VENV)/.dev ## lint, types, layers
 	$(BIN)/lint-imports
 
 docs: $(VENV)/.dev ## the documentation as a site, in site/
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 format: $(VENV)/.dev
 	$(BIN)/ruff check --fix .

@@ -69,6 +69,9 @@ def test_a_frame_has_rates_slots_queues_and_slack(harness: Harness, http: httpx.
     with harness.db.write() as tx:
         tx.execute(update(chunks).values(state=ChunkState.WAITING, region=None, window_at=None, dispatched_at=None))
     assert frame()["jobs"][0]["slack_s"] is None, "what has no window may end at any time"
+    half = {**http.get(f"/v1/jobs/{job_id}").json(), "placement": {"last_window_at": iso(window), "states": {}}}
+    half["placement"]["states"] = {"waiting": 1, "placed": 1}
+    assert top_frame.make(regions, plan, [half], None)["jobs"][0]["slack_s"] is None, "a part of it has none yet"
 
 
 def test_one_frame_as_text(job_id: str) -> None:

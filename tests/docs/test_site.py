@@ -17,7 +17,7 @@ pytest.importorskip("mkdocs", reason="the extra docs is not installed")
 
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     made = subprocess.run(
-        (sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)),
+        (sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(tmp_path)),
         cwd=ROOT,
         env={**os.environ, "NO_MKDOCS_2_WARNING": "1"},
         capture_output=True,
