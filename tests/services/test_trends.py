@@ -111,10 +111,10 @@ def test_what_runs_now_is_there_at_the_next_refresh(database: Database, monkeypa
     trends = make(database, clock)
     trends.refresh()
     clock.advance(7_200)  # nobody scraped meanwhile
-    store(database, book(batch([item()], [part(6, cpu=5)])), book(batch([item()], [part(28, cpu=6)])))
+    store(database, *(book(batch([item()], [part(at, cpu=uj)])) for at, uj in ((6, 5), (18, 4), (28, 6))))
     trends.refresh()
-    assert energy_uj(trends.over("1h")) == 6
-    assert energy_uj(trends.over("24h")) == 11  # what ran in between is not left to the walk
+    assert energy_uj(trends.over("1h")) == 10
+    assert energy_uj(trends.over("24h")) == 15  # what ran in between is not left to the walk
 
 
 def test_the_share_below_the_mean_is_of_place_and_time_alike(database: Database) -> None:
