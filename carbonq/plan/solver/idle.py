@@ -16,18 +16,23 @@ from carbonq.plan.solver.bundles import Bundles
 from carbonq.plan.solver.freeing import Places
 from carbonq.plan.solver.setting import Setting
 
+#: Lanes that are dealt out at most, and bundles that are looked at, the longest first: many bundles are spread over
+#: regions by ``levelling.py`` already, and within a region whatever is due takes a free slot anyhow.
+MOST_LANES = 64
+
 
 def use(demand: Demand, setting: Setting, bundles: Bundles, cell: IntArray, places: Places) -> None:
     """Deal the bundles (in ``cell``) of the running window out over the lanes that ``places.free`` has left there.
 
     The longest lane is halved first; every other one of its chunks goes to the emptiest region that costs the same, so
-    that none starts later. What has a place already stays. Changes ``places``. With ``L`` lanes in the window that is
-    ``O(n log L + R L)`` for the ``n`` chunks there.
+    that none starts later. What has a place already stays. Changes ``places``. ``O(n + B)`` to find the bundles, then
+    ``O(L (R + log L) + m log L)`` for at most ``L = MOST_LANES`` lanes and the ``m`` chunks on them.
     """
     free = places.free[:, 0]
     if setting.costs.is_overlay or not (free > 0).any():
         return
     here = np.flatnonzero((cell >= 0) & (cell % setting.windows == 0) & (bundles.sizes > 1))
+    here = here[np.argsort(-bundles.duration_s[here], kind="stable")][:MOST_LANES]
     lanes: list[tuple[float, int, IntArray, BoolArray]] = []
     for one in here.tolist():
         span = slice(int(bundles.begin[one]), int(bundles.begin[one + 1]))
@@ -38,7 +43,7 @@ def use(demand: Demand, setting: Setting, bundles: Bundles, cell: IntArray, plac
             lanes.append((-float(bundles.duration_s[one]), one, rows, _alike(demand, setting, rows, region)))
     heapq.heapify(lanes)
     slots, number = setting.slots[:, 0], len(cell)
-    while lanes:
+    while lanes and number < len(cell) + 2 * MOST_LANES:
         _, _, rows, alike = heapq.heappop(lanes)
         able = np.flatnonzero(alike & (free > 0))
         if len(rows) < 2 or not len(able):
