@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,11 +28,11 @@ def world(sqlite_database: Database, tmp_path: Path) -> World:
     return World(sqlite_database, tmp_path)
 
 
-def broken_for(names: set[str], act: Any, name_of: Any) -> Any:
+def broken_for(names: set[str], act: Any, name_of: Callable[[tuple[Any, ...]], str]) -> Any:
     """Return ``act`` with a defect for some of what it is called with."""
 
     def maybe(*given: Any, **more: Any) -> Any:
-        return 1 // 0 if name_of(*given) in names else act(*given, **more)
+        return 1 // 0 if name_of(given) in names else act(*given, **more)
 
     return maybe
 
@@ -81,7 +82,8 @@ def test_batches_that_meet_a_defect_leave_a_ticks_room_to_others(world: World, m
     good = [add(world, 1) for _ in range(3)]
     tried: list[str] = []
 
-    def name_of(_: Any, batch: Batch, *rest: Any) -> str:
+    def name_of(given: tuple[Any, ...]) -> str:
+        batch: Batch = given[1]
         tried.append(batch.batch_id)
         return batch.batch_id
 
@@ -109,7 +111,7 @@ def test_a_batch_that_a_defect_keeps_from_being_read_ends_at_its_deadline(
 ) -> None:
     batch = add(world, 1)
     monkeypatch.setattr(
-        batch_input, "read", broken_for({batch.batch_id}, batch_input.read, lambda _, b, *r: b.batch_id)
+        batch_input, "read", broken_for({batch.batch_id}, batch_input.read, lambda given: given[1].batch_id)
     )
     world.clock.advance((batch.expires_at - world.clock.now()).total_seconds() - 1)
     with pytest.raises(ZeroDivisionError):
@@ -129,7 +131,7 @@ def test_a_job_that_cannot_be_finished_stops_no_other(world: World, monkeypatch:
     bad, good = world.submit(1)[0], world.submit(1)[0]
     for job in (bad, good):
         world.end(job, {"a-0": ItemState.SUCCEEDED})
-    monkeypatch.setattr(finish, "_summary", broken_for({bad.job_id}, finish._summary, lambda job, _: job.job_id))  # pyright: ignore[reportPrivateUsage]
+    monkeypatch.setattr(finish, "_summary", broken_for({bad.job_id}, finish._summary, lambda given: given[0].job_id))  # pyright: ignore[reportPrivateUsage]
     with pytest.raises(ZeroDivisionError):
         finish.finish_jobs(world.db, world.blobs, world.clock)
     assert (world.job(bad.job_id).is_final, world.job(good.job_id).state) == (False, JobState.COMPLETED)
@@ -142,7 +144,7 @@ def test_a_batch_that_cannot_be_finished_stops_no_other(world: World, monkeypatc
         (job,) = jobs_of(world, batch)
         world.end(job, {"a-0": ItemState.SUCCEEDED})
     finish.finish_jobs(world.db, world.blobs, world.clock)
-    broken = broken_for({bad.batch_id}, finish_batches._assemble, lambda _, batch, *r: batch.batch_id)  # pyright: ignore[reportPrivateUsage]
+    broken = broken_for({bad.batch_id}, finish_batches._assemble, lambda given: given[1].batch_id)  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(finish_batches, "_assemble", broken)
     with pytest.raises(ZeroDivisionError):
         finish_batches.finish_batches(world.db, world.blobs, world.clock, keep_results_days=None)
@@ -152,7 +154,7 @@ def test_a_batch_that_cannot_be_finished_stops_no_other(world: World, monkeypatc
 def test_a_job_that_cannot_be_expired_stops_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     bad, good = (world.submit(1, late_policy=LatePolicy.EXPIRE)[0] for _ in range(2))
     world.clock.advance(1e6)
-    monkeypatch.setattr(expire, "sweep", broken_for({bad.job_id}, expire.sweep, lambda _, job_id, *r: job_id))
+    monkeypatch.setattr(expire, "sweep", broken_for({bad.job_id}, expire.sweep, lambda given: given[1]))
     with pytest.raises(ZeroDivisionError):
         expire.expire(world.db, world.clock)
     assert (world.job(bad.job_id).items_expired, world.job(good.job_id).items_expired) == (0, 1)
@@ -161,7 +163,7 @@ def test_a_job_that_cannot_be_expired_stops_no_other(world: World, monkeypatch: 
 def test_a_job_that_cannot_be_cut_into_chunks_stops_no_other(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     bad = world.submit(1)[0]
     world.submit(1, regions=("south",))
-    broken = broken_for({bad.job_id}, chunk._chunk_group, lambda _, group, *r: group.jobs[0].job_id)  # pyright: ignore[reportPrivateUsage]
+    broken = broken_for({bad.job_id}, chunk._chunk_group, lambda given: given[1].jobs[0].job_id)  # pyright: ignore[reportPrivateUsage]
     monkeypatch.setattr(chunk, "_chunk_group", broken)
     with pytest.raises(ZeroDivisionError):
         world.chunk()
