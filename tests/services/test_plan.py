@@ -11,6 +11,7 @@ from sqlalchemy import insert, select
 
 from carbonq.grid.recorded import RecordedSource
 from carbonq.model import RegionState, Signal
+from carbonq.services.dispatch import dispatch
 from carbonq.services.plan import PlanSummary, plan_waiting
 from carbonq.services.refresh import refresh
 from carbonq.signals import Observation
@@ -19,7 +20,19 @@ from carbonq.store.database import Database
 from carbonq.store.dialect import machine_now
 from carbonq.store.tables import items, jobs, placements, plans
 from carbonq.units import WINDOW
-from tests.services.planning import NORTH, SOUTH, START, SetClock, add_chunks, change, chunk, open_regions, place, run
+from tests.services.planning import (
+    NORTH,
+    SOUTH,
+    START,
+    Broker,
+    SetClock,
+    add_chunks,
+    change,
+    chunk,
+    open_regions,
+    place,
+    run,
+)
 
 
 class RecentSource(RecordedSource):
@@ -115,6 +128,18 @@ def test_a_backlog_does_not_pile_up_behind_one_region(sqlite_database: Database)
     summary = plan_waiting(sqlite_database, clock, is_forced=True)
     assert summary.chunks == 6  # the first starts now, the second within a window
     assert summary.moved == 6
+
+
+def test_two_short_chunks_start_side_by_side_in_regions_that_cost_the_same(sqlite_database: Database) -> None:
+    clock, broker = SetClock(), Broker()
+    open_regions(sqlite_database, NORTH, replace(SOUTH, zone=NORTH.zone))
+    refresh(sqlite_database, SOURCES, clock)
+    names = add_chunks(sqlite_database, 2, est_duration_s=2.0, hours=0.1)
+    assert plan_waiting(sqlite_database, clock).placed == 2
+    assert {chunk(sqlite_database, name).window_at for name in names} == {START}
+    assert dispatch(sqlite_database, broker, clock, redispatch_after_s=10, worker_alive_s=15) == 2
+    assert sorted(region for region, _ in broker.sent) == ["norcal", "socal"]
+    assert plan_waiting(sqlite_database, clock, is_forced=True).moved == 0
 
 
 def test_without_a_worker_the_other_region_is_taken_and_without_any_there_is_still_a_plan(
