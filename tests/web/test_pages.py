@@ -101,6 +101,8 @@ def test_the_form_of_the_login(world: World) -> None:
         assert post("key=" + "x" * 20_000).status == 413
         good = post(f"csrf={csrf}&key=%20{world.key}%0A&next=/jobs")
         assert (good.status, good.headers["location"]) == (303, "/jobs")
+        astray = post(f"csrf={csrf}&key={world.key}&next=//evil.example/")
+        assert astray.headers["location"] == "/"
         parts = good.headers["set-cookie"].lower().split("; ")
         assert {"httponly", "samesite=strict", "path=/", "max-age=43200"} <= set(parts) and "secure" not in parts
 
