@@ -102,6 +102,9 @@ CODES: Mapping[str, Code] = {
     "quota_exceeded": _c(
         429, says="a limit was reached; the sentence names it", do="wait for `Retry-After`, or ask for less"
     ),
+    "range_not_satisfiable": _c(
+        416, says="the range begins behind the end of the file", do="look at `Content-Range` for its size"
+    ),
     "rate_limit_exceeded": _c(
         429, says="the requests or tokens of this minute are used up", do="wait for `Retry-After`"
     ),

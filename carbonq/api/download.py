@@ -15,6 +15,7 @@ import anyio.to_thread
 from fastapi.responses import Response, StreamingResponse
 from starlette.types import Receive, Scope, Send
 
+from carbonq.api.problems import problem
 from carbonq.blobs import BlobInfo, BlobStore
 
 _RANGE = re.compile(r"bytes=\s*([0-9]{0,18})-([0-9]{0,18})\s*")
@@ -83,7 +84,9 @@ def download(
     try:
         span = parse_range(asked, info.size) if _is_unchanged(info, if_range) else None
     except Unsatisfiable:
-        return Response(status_code=416, headers={**headers, "Content-Range": f"bytes */{info.size}"})
+        message = f"Range {asked} begins behind the end: there are {info.size:,} bytes"
+        headers = {"Accept-Ranges": "bytes", "Content-Range": f"bytes */{info.size}"}
+        return problem(416, message, code="range_not_satisfiable", param="Range", headers=headers)
     start, stop = span or (0, info.size)
     headers["Content-Length"] = str(stop - start)
     if span is not None:

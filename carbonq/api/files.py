@@ -19,7 +19,7 @@ from carbonq.api.body import drain, pieces
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.download import download
 from carbonq.api.multipart import Form
-from carbonq.api.openapi import Answer, Content, gives, operation, sends
+from carbonq.api.openapi import Content, gives, operation, sends
 from carbonq.api.shapes.batches import Deleted, FilePage, NewFile
 from carbonq.api.shapes.batches import File as FileShape
 from carbonq.errors import InvalidRequest
@@ -263,9 +263,8 @@ def delete_file(file_id: str, api: ApiDep, caller: CallerDep) -> dict[str, Any]:
         answers={
             200: sends("application/octet-stream", "The whole file.", headers=_SENT, example=_LINE),
             206: sends("application/octet-stream", "The range.", headers=(*_SENT, "Content-Range"), example=_LINE),
-            416: Answer("The range begins behind the end.", headers=("Content-Range",)),
         },
-        errors=(("not_found", 404),),
+        errors=(("not_found", 404), "range_not_satisfiable"),
         headers=("Range", "If-Range"),
     ),
 )

@@ -10,7 +10,7 @@ from fastapi.responses import Response
 from carbonq.api.auth import needs
 from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.download import download
-from carbonq.api.openapi import Answer, operation, sends
+from carbonq.api.openapi import operation, sends
 from carbonq.errors import Conflict, NotFound
 from carbonq.model import Scope
 from carbonq.store import jobs
@@ -33,9 +33,8 @@ def _file_operation(name: str, says: str) -> dict[str, Any]:
         answers={
             200: sends(MEDIA_TYPE, says, headers=_HEADERS, example=_LINE),
             206: sends(MEDIA_TYPE, "The range that was asked for.", headers=(*_HEADERS, "Content-Range")),
-            416: Answer("The range begins behind the end.", headers=("Content-Range",)),
         },
-        errors=("job_not_final", "not_found", "results_in_batch", "results_removed"),
+        errors=("job_not_final", "not_found", "range_not_satisfiable", "results_in_batch", "results_removed"),
         headers=("If-Range", "Range"),
     )
 

@@ -266,7 +266,8 @@ def _show_quote(found: dict[str, Any], ask: _Ask) -> None:
 
 
 def _follow(client: Client, job: dict[str, Any], ask: _Ask) -> None:
-    say(f"{job['id']}: {job['progress']['total']:,} items, to be finished by {job['deadline_at']}")
+    total = job["progress"]["total"]
+    say(f"{job['id']}: {total:,} item{'s'[: total != 1]}, to be finished by {job['deadline_at']}")
     if job.get("infeasible"):
         say(job["infeasible"])
     if ask.is_waiting or ask.output is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path
 
+import orjson
 import pytest
 from fastapi.responses import Response, StreamingResponse
 
@@ -76,6 +77,7 @@ def test_whole_part_and_beyond(blobs: BlobStore) -> None:
         assert headers["content-range"] == "bytes 4-6/10"
     status, headers, body = send(blobs, "bytes=10-")
     assert (status, headers["content-range"]) == (416, "bytes */10")
+    assert orjson.loads(body)["error"]["message"] == "Range bytes=10- begins behind the end: there are 10 bytes"
     blobs.put("out", b"another file")
     status, _, body = send(blobs, "bytes=4-6", tag)
     assert (status, body) == (200, b"another file")
