@@ -45,6 +45,6 @@ def test_a_paused_job_says_so_and_realtime_is_refused(
 def test_a_draining_tenant_is_told_and_others_go_on(harness: Harness, http: httpx.Client) -> None:
     say(harness, HeldKind.TENANT, "acme", RegionState.DRAINING)
     refused = http.post("/v1/jobs", json=NEW)
-    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "tenant_draining")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (503, "tenant_draining")
     assert http.post("/v1/embeddings", json=EMBED).status_code == 503
     assert http.post("/v1/jobs", json=NEW, headers=harness.headers("rival")).status_code == 202

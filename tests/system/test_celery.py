@@ -39,7 +39,12 @@ import json, os
 import signals
 from tasks import app
 
-app.conf.broker_transport_options = {"visibility_timeout": 2}
+app.conf.broker_transport_options = {
+    "visibility_timeout": 2,
+    "unacked_mutex_expire": 2,
+    "unacked_restore_interval": 1,
+    "unacked_restore_throttle": 1,
+}
 app.conf.broker_connection_retry_on_startup = True
 
 @app.task

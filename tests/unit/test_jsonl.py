@@ -35,7 +35,7 @@ def refused(data: bytes, number: int = 7) -> InvalidRequest:
 
 def test_a_good_line() -> None:
     line = jsonl.parse_line(encode(), 1, endpoint=EMBED, model="m")
-    assert line == ("a-1", "/v1/embeddings", "m", {"model": "m", "input": "x"})
+    assert line == ("a-1", "/v1/embeddings", "m", {"model": "m", "input": "x"}, None)
     bare = jsonl.parse_line(b'{"custom_id":"a","body":{"input":"x"}}', 1, endpoint=EMBED, model="m")
     assert (bare.url, bare.model) == (None, None)
 

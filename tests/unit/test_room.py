@@ -82,6 +82,7 @@ def test_it_is_what_a_linear_programme_finds(loads: list[Load], slots: list[list
     if names and loads:
         solver = highspy.Highs()
         solver.silent()
+        solver.setOptionValue("threads", 1)  # the process has one scheduler, which others want with one thread too
         amounts = [solver.addVariable(lb=0, ub=highspy.kHighsInf if most is None else most) for _, most in bounds]
         for row, limit in zip(rows, limits, strict=True):
             solver.addConstr(sum([amount for part, amount in zip(row, amounts, strict=True) if part]) <= limit)
