@@ -288,7 +288,7 @@ def test_a_thousand_bad_requests_leave_nothing(harness: Harness, near: InProcess
     before, resident = held(), psutil.Process().memory_info().rss
     for _ in range(70):
         bad()
-    # Seven hundred requests of ten kinds: what leaves something behind leaves seventy. Pools grow by a few, with the load.
+    # Seven hundred requests of ten kinds: a kind that leaves something leaves seventy. Pools grow by a few under load.
     assert all(now < first + 20 for now, first in zip(held(), before, strict=True))
     grown = psutil.Process().memory_info().rss - resident
     assert grown < 8 * 1024 * 1024, f"{grown:,} bytes more after 700 bad requests"
