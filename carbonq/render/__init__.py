@@ -1,0 +1,1 @@
+"""How reports look: HTML, PDF and their plots."""

@@ -1,0 +1,3 @@
+"""Which items go to a smaller model, and what that saved. Pure."""
+
+from __future__ import annotations
