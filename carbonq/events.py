@@ -15,8 +15,12 @@ BATCH_FINAL = ("batch.cancelled", "batch.completed", "batch.expired", "batch.fai
 #: After one of these nothing more happens to a job or batch.
 FINAL = frozenset({*JOB_FINAL, *BATCH_FINAL})
 
+#: What budgets tell: one burns too fast or is nearly used up, nothing is left, there is room again.
+BUDGET_WARNING, BUDGET_EXHAUSTED, BUDGET_RESTORED = "budget.warning", "budget.exhausted", "budget.restored"
+BUDGET = (BUDGET_WARNING, BUDGET_EXHAUSTED, BUDGET_RESTORED)
+
 #: What tenants see of the events table; all else in it is the operator's.
-PUBLIC = (*BATCH_FINAL, *JOB_FINAL, "job.created", "job.progress", "job.running", "webhook.disabled")
+PUBLIC = (*BATCH_FINAL, *BUDGET, *JOB_FINAL, "job.created", "job.progress", "job.running", "webhook.disabled")
 
 #: What a webhook may be asked to send. Progress is for who watches: it would be most of all deliveries.
 DELIVERABLE = tuple(one for one in PUBLIC if one != "job.progress")
