@@ -38,6 +38,7 @@ TAGS: Mapping[str, str] = {
     "openai": "OpenAI's own API: files, batches, embeddings, chat completions, models.",
     "planning": "Quotes, the plan in force, regions and forecasts.",
     "ledger": "Every figure with its inputs, versioned and sealed.",
+    "budgets": "Caps and promises of grams, and how they stand.",
     "events": "What happened, as a stream or to a webhook.",
     "operations": "Whether the process lives and works.",
 }
