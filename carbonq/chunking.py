@@ -35,6 +35,7 @@ class Kind(NamedTuple):
     tenant: str | None
     cap: tuple[str, Decimal] | None  # a job with a carbon cap keeps its chunks to itself
     treatment: Treatment = Treatment.PLANNED
+    may_downgrade: bool | None = None
 
 
 def kind_of(job: Job, now: datetime, *, isolate_tenants: bool) -> Kind:
@@ -48,6 +49,7 @@ def kind_of(job: Job, now: datetime, *, isolate_tenants: bool) -> Kind:
         tenant=job.tenant if isolate_tenants else None,
         cap=None if job.max_carbon_g is None else (job.job_id, job.max_carbon_g),
         treatment=job.treatment,
+        may_downgrade=job.may_downgrade,
     )
 
 

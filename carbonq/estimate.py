@@ -209,6 +209,16 @@ def allowed_regions(regions: Sequence[Region], names: Sequence[str] | None, mode
     return [region for region in regions if region.serves(model) and (names is None or region.name in names)]
 
 
+def worst_speed(model: Model, regions: Sequence[Region], learned: Mapping[tuple[str, str], Throughput]) -> Speed:
+    """Return what is sure of a model wherever it runs: the slowest of some regions and the hungriest; there is one."""
+    lanes = [speed(model, region.hardware, learned) for region in regions]
+    return Speed(
+        min(lane.tokens_per_s for lane in lanes),
+        max(lane.uj_per_token for lane in lanes),
+        is_learned=all(lane.is_learned for lane in lanes),
+    )
+
+
 class Alone(NamedTuple):
     """How long a job would take with all its regions' slots to itself, in machine seconds."""
 

@@ -183,6 +183,13 @@ class Quality(StrEnum):
     UPPER_BOUND = "upper_bound"
 
 
+class DowngradeReason(StrEnum):
+    """Why work runs on the next smaller model instead of the one that was asked for."""
+
+    BUDGET = "budget"  # a carbon budget that says downgrade
+    POLICY = "policy"  # the installation's settings (`[tiers]`)
+
+
 class LatePolicy(StrEnum):
     """What happens to items that are unfinished at the deadline."""
 
@@ -198,6 +205,7 @@ class Model:
     values per slot, used until (model, hardware) has been measured. ``w_*`` are the token weights of shares, stated
     unless ``weights_learned_at`` says when (machine time) they were learned. ``script_tokens`` are the tokens of a
     character outside ASCII by the first byte of its UTF-8: (the byte from which on, tokens), rising; empty: by bytes.
+    ``smaller`` names the model of the next smaller tier; ``same_space``: its vectors can be compared with this one's.
     """
 
     name: str
@@ -219,6 +227,8 @@ class Model:
     precision: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
     script_tokens: tuple[tuple[int, float], ...] = ()
+    smaller: str | None = None
+    same_space: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -292,7 +302,11 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class NewJob:
-    """What a client asks for, checked for meaning by ``services/submit.py``. ``deadline_at`` means *finished by*."""
+    """What a client asks for, checked for meaning by ``services/submit.py``. ``deadline_at`` means *finished by*.
+
+    ``trace_context``: the span of its submit (a ``traceparent``), for its runs to be linked to.
+    ``may_downgrade``: whether a smaller model may run it; None where nobody said.
+    """
 
     tenant: str
     endpoint: Endpoint
@@ -307,11 +321,13 @@ class NewJob:
     idempotency_key: str | None = None
     source: str = "jobs"
     metadata: Mapping[str, str] = field(default_factory=dict[str, str])
+    trace_context: str | None = None
+    may_downgrade: bool | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A stored job."""
+    """A stored job. ``*_pg_per_token``: expected emission by book, in picograms; None: not known, or not asked for."""
 
     job_id: str
     tenant: str
@@ -347,6 +363,9 @@ class Job:
     retired_at: datetime | None = None
     treatment: Treatment = Treatment.PLANNED
     batch_id: str | None = None
+    may_downgrade: bool | None = None
+    impact_pg_per_token: int | None = None
+    inventory_pg_per_token: int | None = None
 
     @property
     def is_final(self) -> bool:
@@ -385,7 +404,12 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class NewChunk:
-    """A group of items to be planned, leased and fenced as one. ``est_duration_s`` is machine seconds on one slot."""
+    """A group of items to be planned, leased and fenced as one. ``est_duration_s`` is machine seconds on one slot.
+
+    ``model`` is what runs; ``downgraded`` says why where that is a smaller one than its jobs asked for. ``for_tenant``,
+    ``product_line`` and ``workload`` are those of all its items (``for_tenant`` None: they differ), ``longest_item`` the
+    tokens of the longest; ``held_by`` is the budget that holds it back.
+    """
 
     chunk_id: str
     tenant: str | None
@@ -403,6 +427,16 @@ class NewChunk:
     latest_start_at: datetime | None = None
     parent_chunk_id: str | None = None
     treatment: Treatment = Treatment.PLANNED
+    downgraded: DowngradeReason | None = None
+    may_downgrade: bool | None = None
+    for_tenant: str | None = None
+    product_line: str | None = None
+    workload: str | None = None
+    longest_item: int | None = None
+    impact_pg_per_token: int | None = None
+    inventory_pg_per_token: int | None = None
+    held_by: str | None = None
+    held_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -433,6 +467,16 @@ class Chunk:
     baseline_region: str
     baseline_window_at: datetime
     treatment: Treatment = Treatment.PLANNED
+    downgraded: DowngradeReason | None = None
+    may_downgrade: bool | None = None
+    for_tenant: str | None = None
+    product_line: str | None = None
+    workload: str | None = None
+    longest_item: int | None = None
+    impact_pg_per_token: int | None = None
+    inventory_pg_per_token: int | None = None
+    held_by: str | None = None
+    held_until: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)

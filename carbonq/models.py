@@ -139,13 +139,15 @@ def catalogue(extra: Mapping[str, Mapping[str, Any]]) -> dict[str, Model]:
 
 
 def _bounded(model: Model, values: Mapping[str, Any]) -> Model:
-    """Add what may be said of any engine's model: how large its engine batches may be, and what is recorded of it."""
+    """Add what any engine's model may say: how large its engine batches are, what is recorded, and its smaller one."""
     speculative = values.get("speculative")
     return replace(
         model,
         batch_items=int(values.get("batch_items") or model.batch_items),
         batch_tokens=int(values.get("batch_tokens") or model.batch_tokens),
         precision=values.get("precision") or model.precision,
+        smaller=values.get("smaller"),
+        same_space=bool(values.get("same_space")),
         options=model.options
         if speculative is None
         else MappingProxyType({**model.options, "speculative": speculative}),

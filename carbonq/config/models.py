@@ -100,3 +100,14 @@ class ModelSettings(Strict):
         "hardware by itself, the stated ones until that is identified.",
     )
     tier: int = Field(1, ge=1, description="Size class; a downgrade goes to the next smaller tier.")
+    smaller: str | None = Field(
+        None,
+        min_length=1,
+        description="The model of the next smaller tier, to which work of this one may be downgraded "
+        "(docs/howto/model-tiers.md); unset: none, it is never guessed.",
+    )
+    same_space: bool = Field(
+        False,
+        description="Embeddings with `smaller`: its vectors can be compared with this model's, as those of a "
+        "Matryoshka cut can; else only jobs that say `downgrade: true` themselves are downgraded.",
+    )

@@ -109,21 +109,10 @@ def _chunk_group(db: Database, group: _Group, rules: _Rules, *, may_wait: bool) 
     with db.read() as tx:
         pieces = [Piece(*row) for row in items.unchunked(tx, sorted(by_id))]
     model = rules.models[group.kind.model]
-    lanes = [
-        estimate.speed(model, region.hardware, rules.learned)
-        for region in estimate.allowed_regions(rules.regions, group.kind.regions, model.name)
-    ]
+    allowed = estimate.allowed_regions(rules.regions, group.kind.regions, model.name)
     # The planner may choose any allowed region, so that a chunk must fit the slowest; its energy is the hungriest's.
-    lane = estimate.Speed(
-        min(lane.tokens_per_s for lane in lanes),
-        max(lane.uj_per_token for lane in lanes),
-        is_learned=all(lane.is_learned for lane in lanes),
-    )
-    margin = policy.duration_margin(
-        model.name,
-        [region.hardware for region in estimate.allowed_regions(rules.regions, group.kind.regions, model.name)],
-        rules.learned,
-    )
+    lane = estimate.worst_speed(model, allowed, rules.learned)
+    margin = policy.duration_margin(model.name, [region.hardware for region in allowed], rules.learned)
     left_s = (min(job.deadline_at for job in group.jobs) - rules.now).total_seconds()
     guard_s = policy.guard_s(0.0, rules.factor)
     longest_s = chunking.budget_s(left_s, guard_s, chunk_fill=rules.chunk_fill, factor=rules.factor)
@@ -181,6 +170,7 @@ def _draft(
         baseline_region=kind.home_region,
         baseline_window_at=window_of(release_at),
         treatment=kind.treatment,
+        may_downgrade=kind.may_downgrade,
         latest_start_at=policy.latest_safe_start(deadline_at, duration_s, factor, margin),
     )
 

@@ -138,6 +138,8 @@ def fingerprint_of(staged: Readable, request: NewJob) -> str | None:
         request.workload,
         request.late_policy,
         dict(request.metadata),
+        # Where nobody says it the digest is what it was before this could be said.
+        *(() if request.may_downgrade is None else (request.may_downgrade,)),
     )
     digest.update(orjson.dumps(fields, option=orjson.OPT_SORT_KEYS))
     return digest.hexdigest()
@@ -305,6 +307,7 @@ def new_job(request: NewJob, size: int, found: Input, now: datetime, home_region
         infeasible=None,
         error=None,
         metadata=dict(request.metadata),
+        may_downgrade=request.may_downgrade,
     )
 
 
@@ -336,6 +339,7 @@ def _store(
                     machine_created_at=machine_now(tx),
                     idempotency_key=request.idempotency_key,
                     body_fingerprint=fingerprint,
+                    trace_context=request.trace_context,
                 )
             except Conflict:  # the same request came twice at once, and the other one was first
                 first = _first_of(tx, request, fingerprint)

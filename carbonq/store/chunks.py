@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import bindparam, delete, func, insert, select, text, update
 
 from carbonq.errors import NotFound
-from carbonq.model import Chunk, ChunkState, Endpoint, ItemState, NewChunk, Treatment
+from carbonq.model import Chunk, ChunkState, DowngradeReason, Endpoint, ItemState, NewChunk, Treatment
 from carbonq.store import items as item_rows
 from carbonq.store.database import Tx
 from carbonq.store.dialect import UtcDateTime, is_any_of, serialise
@@ -32,6 +32,7 @@ def from_row(row: Mapping[Any, Any]) -> Chunk:
     values["state"] = ChunkState(values["state"])
     values["regions"] = None if values["regions"] is None else tuple(values["regions"])
     values["treatment"] = Treatment(values["treatment"] or Treatment.PLANNED)
+    values["downgraded"] = None if values["downgraded"] is None else DowngradeReason(values["downgraded"])
     return Chunk(**values)
 
 
@@ -70,6 +71,16 @@ def _row(chunk: NewChunk, created_at: datetime) -> dict[str, Any]:
         "parent_chunk_id": chunk.parent_chunk_id,
         "created_at": created_at,
         "treatment": chunk.treatment,
+        "downgraded": chunk.downgraded,
+        "may_downgrade": chunk.may_downgrade,
+        "for_tenant": chunk.for_tenant,
+        "product_line": chunk.product_line,
+        "workload": chunk.workload,
+        "longest_item": chunk.longest_item,
+        "impact_pg_per_token": chunk.impact_pg_per_token,
+        "inventory_pg_per_token": chunk.inventory_pg_per_token,
+        "held_by": chunk.held_by,
+        "held_until": chunk.held_until,
     }
 
 

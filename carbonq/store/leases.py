@@ -313,4 +313,12 @@ def _child(parent: Chunk, half: Sequence[Item]) -> NewChunk:
         latest_start_at=parent.latest_start_at,
         parent_chunk_id=parent.chunk_id,
         treatment=parent.treatment,
+        downgraded=parent.downgraded,
+        may_downgrade=parent.may_downgrade,
+        for_tenant=parent.for_tenant,
+        product_line=parent.product_line,
+        workload=parent.workload,
+        longest_item=max((item.est_tokens for item in half), default=None),
+        impact_pg_per_token=parent.impact_pg_per_token,
+        inventory_pg_per_token=parent.inventory_pg_per_token,
     )

@@ -83,7 +83,14 @@ engine_batches = Table(  # one row for each part (window) of an engine batch, an
     Column("ttft_us", BigInteger),  # median time to the first token, microseconds
     Column("output_token_us", BigInteger),  # mean time of a further token
     Column("speculative", Text),  # decoding, as the settings describe it
+    Column("downgraded", Text),  # budget | policy: why a smaller model ran than its items asked for; on every part
     Index("ix_engine_batches_window_at", "window_at"),  # an entry's window is its part's: find it here, then by part
+    Index(
+        "ix_engine_batches_downgraded",
+        "window_at",
+        sqlite_where=text("downgraded IS NOT NULL"),
+        postgresql_where=text("downgraded IS NOT NULL"),
+    ),
 )
 
 entries = Table(  # narrow: what engine_batches, rates, facts, chunks and placements say is joined at export

@@ -64,6 +64,11 @@ jobs = Table(
     Column("treatment", Text),  # planned | observed | held_out; NULL: planned, from before it was noted
     Column("batch_id", Text),  # NULL: a job of its own
     Column("progress_at", UtcDateTime),  # machine time: when an event told of its progress last
+    Column("trace_context", Text),  # the submit's span, as a traceparent, for runs to be linked to
+    Column("may_downgrade", Boolean),  # whether a smaller model may run it; NULL: nobody said
+    # Expected emission for each of its tokens, in picograms by book; NULL: no rate known, or no budget to ask for it.
+    Column("impact_pg_per_token", BigInteger),
+    Column("inventory_pg_per_token", BigInteger),
     UniqueConstraint("tenant", "idempotency_key"),
     Index("ix_jobs_tenant_created_at_job_id", "tenant", "created_at", "job_id"),
     Index(
@@ -127,6 +132,16 @@ chunks = Table(
     Column("treatment", Text),  # that of its jobs
     Column("ticket_at", UtcDateTime),  # machine time: when its ticket went out first; ``dispatched_at``: last
     Column("tickets_sent", Integer),
+    Column("downgraded", Text),  # budget | policy: why a smaller model runs it than its jobs asked for; NULL: none does
+    Column("may_downgrade", Boolean),  # that of its jobs
+    Column("for_tenant", Text),  # whose items it holds, with the next two; NULL: of several, or from before it was noted
+    Column("product_line", Text),
+    Column("workload", Text),
+    Column("longest_item", Integer),  # tokens
+    Column("impact_pg_per_token", BigInteger),  # as in jobs; by the planned cell once it has a place
+    Column("inventory_pg_per_token", BigInteger),
+    Column("held_by", Text),  # the budget that holds it back
+    Column("held_until", UtcDateTime),  # grid time: when that budget's next period begins; NULL: it has none
     CheckConstraint("(state = 'running') = (lease_until IS NOT NULL)", name="running_has_lease"),
     CheckConstraint("(state = 'done') = (finished_at IS NOT NULL)", name="done_is_finished"),
     Index(
@@ -140,6 +155,14 @@ chunks = Table(
         "ix_chunks_region_state",
         "region",
         "state",
+        sqlite_where=text("state <> 'done'"),
+        postgresql_where=text("state <> 'done'"),
+    ),
+    Index(
+        "ix_chunks_line",
+        "for_tenant",
+        "product_line",
+        "workload",
         sqlite_where=text("state <> 'done'"),
         postgresql_where=text("state <> 'done'"),
     ),
