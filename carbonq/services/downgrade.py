@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import datetime
+from typing import Any
 
 from carbonq import estimate, ids, tiers
 from carbonq.model import Chunk, DowngradeReason, HeldKind, Item, Model, NewChunk, Region, Throughput
@@ -115,22 +116,20 @@ class _Moved:
         return Change(chunk_id, self.model, self.est_duration_s, self.est_energy_uj, self.latest_start_at, reason)
 
     def child(self, parent: Chunk, held: Sequence[Item], reason: DowngradeReason | None) -> NewChunk:
-        like_parent = {name: getattr(parent, name) for name in _INHERITED}
-        return NewChunk(
-            **like_parent
-            | {
-                "chunk_id": ids.new("chk"),
-                "model": self.model,
-                "item_ids": [item.item_id for item in held],
-                "est_tokens": self.est_tokens,
-                "est_duration_s": self.est_duration_s,
-                "est_energy_uj": self.est_energy_uj,
-                "latest_start_at": self.latest_start_at,
-                "parent_chunk_id": parent.chunk_id,
-                "downgraded": reason,
-                "longest_item": max(item.est_tokens for item in held),
-            }
-        )
+        values: dict[str, Any] = {name: getattr(parent, name) for name in _INHERITED}
+        values |= {
+            "chunk_id": ids.new("chk"),
+            "model": self.model,
+            "item_ids": [item.item_id for item in held],
+            "est_tokens": self.est_tokens,
+            "est_duration_s": self.est_duration_s,
+            "est_energy_uj": self.est_energy_uj,
+            "latest_start_at": self.latest_start_at,
+            "parent_chunk_id": parent.chunk_id,
+            "downgraded": reason,
+            "longest_item": max(item.est_tokens for item in held),
+        }
+        return NewChunk(**values)
 
 
 class _Mover:
