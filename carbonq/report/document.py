@@ -134,8 +134,9 @@ class BudgetRow:
 class EfficiencyRow:
     """What a month's items took for each unit; over ``model`` alone where it is named. Direct: without overhead.
 
-    A rate is None where its energy or grams are not known for all entries or there is no unit. ``requests_per_kg`` is
-    of the impact book; ``unknown_entries`` lack energy or a marginal rate.
+    Each rate is over the entries that have its figure, and over their tokens; ``impact`` and ``inventory`` say how many
+    have none, ``unmetered_entries`` how many have no energy. ``impact_g_per_item`` and ``requests_per_kg`` are of the
+    impact book, ``wh_per_1000_tokens`` is IT energy. None: no unit, or nothing known.
     """
 
     month: str
@@ -145,7 +146,7 @@ class EfficiencyRow:
     energy_uj: int
     impact: Grams
     inventory: Grams
-    unknown_entries: int
+    unmetered_entries: int
     impact_g_per_1000_tokens: Decimal | None
     inventory_g_per_1000_tokens: Decimal | None
     impact_g_per_item: Decimal | None
@@ -173,8 +174,8 @@ class DayRow:
 class RegionRow:
     """One region: items and overhead together, host_other left out; ``items_energy_uj`` the items' alone.
 
-    The mean rates are weighted by energy over the entries that have one. ``cost`` is in the installation's currency,
-    over the entries that have one; None: none has.
+    The mean rates are weighted by facility energy (PUE in it) over what has one. ``cost`` is that energy at the price
+    per kWh as stated now, in the installation's currency; None: no price is stated.
     """
 
     region: str
@@ -404,22 +405,45 @@ class TargetRow:
 
 @dataclass(frozen=True, slots=True)
 class StatementRow:
-    """One figure of a provider's statement beside ours; ``difference_g`` is theirs minus ours."""
+    """A region as its provider states it beside the inventory book. ``difference_g`` = stated - booked.
 
-    what: str
-    ours_g: Decimal | None
-    theirs_g: Decimal | None
+    It is the sum of the four steps (``statement.Compared`` says what each is); a step is None where it cannot be told,
+    for the reason in ``untold``. Energies are the facility's, in kWh. ``market_g`` stands outside the comparison.
+    """
+
+    region: str
+    stated_as: tuple[str, ...]
+    stated_kwh: Decimal | None
+    booked_kwh: Decimal
+    stated_pue: Decimal | None
+    booked_pue: Decimal | None
+    stated_g: Decimal | None
+    booked_g: Decimal | None
     difference_g: Decimal | None
-    explained_by: str
+    energy_g: Decimal | None
+    pue_g: Decimal | None
+    intensity_g: Decimal | None
+    rest_g: Decimal | None
+    is_implied: bool
+    untold: str | None
+    market_g: Decimal | None
 
 
 @dataclass(frozen=True, slots=True)
 class StatementComparison:
-    """A provider's statement beside the inventory book, with what was assumed."""
+    """A provider's location-based statement beside the inventory book; sums are over ``rows``, None where one is.
+
+    ``covers`` says which scopes its figures hold; ``only_stated`` and ``only_booked`` name regions that one side lacks.
+    """
 
     provider: str
+    covers: str | None
+    stated_g: Decimal | None
+    booked_g: Decimal | None
+    difference_g: Decimal | None
     rows: tuple[StatementRow, ...]
-    notes: tuple[str, ...]
+    only_stated: tuple[str, ...]
+    only_booked: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
