@@ -101,12 +101,14 @@ def _shared(figures: Figures, because: Mapping[str, Any] | None) -> str:
     values = {
         "region": figures.region,
         "signal": "marginal",
-        "intensity_g_per_kwh": _decimal(_intensity(figures.parts)),
+        "intensity_g_per_kwh": _decimal(intensity(figures.parts)),
         "pue": _decimal(figures.pue),
         "quality": figures.quality.value,
         "status": figures.status.value,
         "inventory_status": figures.inventory_status.value,
         "method": METHOD,
+        "requested_model": figures.requested_model,
+        "downgraded": figures.downgraded and figures.downgraded.value,
         "windows": [
             {
                 "window": iso(part.window_at),
@@ -132,7 +134,7 @@ def _rate(rate: Rate | None, status: RateStatus) -> dict[str, Any] | None:
     }
 
 
-def _intensity(parts: Sequence[PartRates]) -> Decimal | None:
+def intensity(parts: Sequence[PartRates]) -> Decimal | None:
     """Return the marginal rate; over several windows their mean by the engine batch's energy. None: not known."""
     if len(parts) == 1:
         return None if parts[0].moer is None else parts[0].moer.g_per_kwh

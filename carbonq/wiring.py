@@ -9,7 +9,7 @@ from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from carbonq import config
+from carbonq import __version__, config, tracing
 from carbonq import models as catalogue
 from carbonq.blobs import BlobStore, open_store
 from carbonq.clock import GridClock
@@ -25,6 +25,7 @@ from carbonq.store import clocks, schema
 from carbonq.store import installation as installations
 from carbonq.store.database import Database
 from carbonq.tickets import Tickets
+from carbonq.tracing import Traces
 
 if TYPE_CHECKING:
     from carbonq.webhooks.sender import Sender
@@ -260,6 +261,24 @@ def broker_url(settings: Settings) -> str:
 def make_tickets(settings: Settings) -> Tickets:
     """Return the publisher of tickets; nothing is connected yet. Raises ConfigError when no broker is set."""
     return Tickets(broker_url(settings), queue_prefix=settings.queue_prefix)
+
+
+def make_traces(settings: Settings, service: str, instance: str | None = None) -> Traces:
+    """Return what makes this process's spans; nothing of OpenTelemetry is imported where no traces are asked for.
+
+    Raises ConfigError where they are and the extra is missing, or they could never arrive.
+    """
+    if settings.traces == "none":
+        return tracing.OFF
+    config.check_exporter()
+    return tracing.start(service, version=__version__, instance=instance)
+
+
+def check_traces(settings: Settings) -> None:
+    """Raise ConfigError where traces are asked for and this machine cannot make or send any."""
+    if settings.traces != "none":
+        config.check_exporter()
+        tracing.check_installed()
 
 
 def models_folder(settings: Settings) -> Path:

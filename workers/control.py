@@ -32,12 +32,14 @@ def main(settings: Settings, *, slow: bool = False) -> None:
     blob_place.check_at_start(runtime.db, runtime.blobs)
     tickets = wiring.make_tickets(settings)
     name = "control-slow" if slow else "control"
+    instance = ids.new("ctl")
+    traces = wiring.make_traces(settings, name, instance)
     alive = SignOfLife(settings.data_dir, name)
     try:
         wait_for_broker(tickets, BROKER_S)
         app = make_celery(wiring.broker_url(settings), queue_prefix=settings.queue_prefix)
         celery_app.purge(app, [settings.queue_prefix + queue])
-        acts = ticks.register(app, ticks.Context(runtime, tickets, ids.new("ctl")), queue, alive.touch)
+        acts = ticks.register(app, ticks.Context(runtime, tickets, instance, traces), queue, alive.touch)
         # Rates before the first plan: without them it would take every job for one that has no signal to wait for.
         for tick in sorted(acts, key=lambda name: name != "refresh"):
             acts[tick]()
@@ -47,5 +49,6 @@ def main(settings: Settings, *, slow: bool = False) -> None:
             celery_app.run(app, name=queue, queues=[settings.queue_prefix + queue], concurrency=count)
     finally:
         alive.close()
+        traces.close()
         tickets.close()
         runtime.close()

@@ -56,6 +56,8 @@ def main(settings: Settings, region_name: str) -> None:
     if region_name not in regions:
         raise InvalidRequest(f"unknown region {region_name!r}; known regions: {', '.join(sorted(regions))}")
     region = regions[region_name]
+    worker_id = ids.new("wrk")
+    traces = wiring.make_traces(settings, "worker", worker_id)
     # GPUs before models: one that is not there is said at once, not after a model of some GB was loaded.
     loaded: list[Engines] = []
     metering = Metering(settings, region_name, lambda: loaded[0].pids() if loaded else ())
@@ -81,9 +83,10 @@ def main(settings: Settings, region_name: str) -> None:
         facts={name: Fact.of(one) for name, one in regions.items()},
         models=runtime.models,
         engine_of=engines.of,
-        worker_id=ids.new("wrk"),
+        worker_id=worker_id,
         expect=expect,
         software_version=__version__,
+        traces=traces,
         settings_digest=wiring.make_shared(settings).digest,
         clock_offset_s=installation.clock_offset_s(runtime.db),
         limits=Limits(
@@ -123,6 +126,7 @@ def main(settings: Settings, region_name: str) -> None:
             )
             stop.set()
     finally:
+        traces.close()
         metering.close()
         engines.close()
         tickets.close()

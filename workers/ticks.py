@@ -28,6 +28,7 @@ from carbonq.services import (
     seal,
     settle,
     submit,
+    traced,
     validate,
 )
 from carbonq.services.apart import Postponed
@@ -35,6 +36,7 @@ from carbonq.services.rates import RateCache
 from carbonq.services.refresh import Refresher
 from carbonq.services.watch import Watch
 from carbonq.tickets import TICK_QUEUES, Tickets, tick_task
+from carbonq.tracing import OFF, Traces
 
 logger = logging.getLogger(__name__)
 
@@ -46,15 +48,19 @@ class Context:
     runtime: wiring.Runtime
     tickets: Tickets
     name: str
+    traces: Traces = OFF
 
 
 def make(context: Context) -> Mapping[str, Callable[[], object]]:
     """Return what each tick does."""
-    runtime, tickets = context.runtime, context.tickets
+    runtime, tickets, traces = context.runtime, context.tickets, context.traces
     settings, db, clock = runtime.settings, runtime.db, runtime.clock
     refresher = Refresher(db, sourcing.make_sources(settings, clock), clock, max_stale_s=settings.max_stale_s)
     rates = RateCache(runtime.regions, settle_after_s=settings.settle_after_s, max_stale_s=settings.max_stale_s)
 
+    chunk_jobs = traced.ticking(traces, "chunk", chunk.chunk_jobs, traced.of_chunking)
+    plan_waiting = traced.ticking(traces, "plan", plan.plan_waiting, traced.of_plan)
+    send_tickets = traced.ticking(traces, "dispatch", dispatch.dispatch, traced.of_tickets, kind="producer")
     watch = Watch(db, worker_alive_s=settings.worker_alive_s)
 
     def run_refresh() -> None:
@@ -64,7 +70,7 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
     def run_plan() -> None:
         made = 0
         try:
-            made = chunk.chunk_jobs(
+            made = chunk_jobs(
                 db,
                 clock,
                 models=runtime.models,
@@ -76,7 +82,7 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
                 factor=clock.factor,
             )
         finally:  # what has chunks is planned, whatever is wrong with a new job
-            plan.plan_waiting(
+            plan_waiting(
                 db,
                 clock,
                 models=runtime.models,
@@ -136,7 +142,7 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
     postponed = Postponed()
 
     def run_validate() -> None:
-        if validate.validate(db, runtime.blobs, clock, rules, postponed):
+        if validate.validate(db, runtime.blobs, clock, rules, postponed, traces):
             tickets.nudge("plan")
 
     def run_expire() -> None:
@@ -159,7 +165,7 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
     )
     return {
         "deliver": deliverer.run,
-        "dispatch": lambda: dispatch.dispatch(
+        "dispatch": lambda: send_tickets(
             db,
             tickets,
             clock,

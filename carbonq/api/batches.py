@@ -29,11 +29,12 @@ from carbonq.api.shapes.batches import NewBatch as NewBatchShape
 from carbonq.errors import InvalidRequest
 from carbonq.model import Endpoint, Scope
 from carbonq.services import batches as service
-from carbonq.services import meaning
+from carbonq.services import meaning, traced
 from carbonq.services.batches import NewBatch
 from carbonq.store import batches
 from carbonq.store import files as file_rows
 from carbonq.store.batches import Batch
+from carbonq.tracing import Span
 from carbonq.units import iso
 
 router = APIRouter(prefix="/v1/batches")
@@ -92,16 +93,19 @@ async def create_batch(request: Request, api: ApiDep, caller: CallerDep) -> Resp
     headers = dict(request.headers)
 
     def create() -> tuple[dict[str, Any], bool]:
-        new = _new_batch(api, caller, values, headers)
-        return _create(api, new, replace(asked, came_s_ago=time.monotonic() - began))
+        with api.traces.begin("submit", kind="server", parent=headers.get("traceparent")) as span:
+            new = replace(_new_batch(api, caller, values, headers), trace_context=span.link)
+            return _create(api, new, replace(asked, came_s_ago=time.monotonic() - began), span)
 
     view, is_new = await anyio.to_thread.run_sync(create)
     sent = {} if is_new else {"Idempotency-Replayed": "true"}
     return Response(orjson.dumps(view), media_type="application/json", headers=sent)
 
 
-def _create(api: Api, new: NewBatch, asked: service.Request) -> tuple[dict[str, Any], bool]:
+def _create(api: Api, new: NewBatch, asked: service.Request, span: Span) -> tuple[dict[str, Any], bool]:
     batch, is_new = service.create(api.db, new, asked, api.clock, limits=api.allowance.of(new.tenant))
+    if api.traces.is_on:
+        span.set({**traced.of_batch(batch), "carbonq.is_replayed": not is_new})
     if is_new:
         api.nudger.nudge("validate")  # its jobs are there sooner; the schedule brings it anyhow
     with api.db.read() as tx:

@@ -26,6 +26,7 @@ from carbonq.services.group_commit import GroupCommit
 from carbonq.services.rates import RateCache
 from carbonq.services.trends import Trends
 from carbonq.store.database import Database
+from carbonq.tracing import OFF, Traces
 
 
 class ApiTickets(Protocol):
@@ -107,6 +108,7 @@ class Api:
     treatments: TreatmentRules = field(default_factory=TreatmentRules)
     rate_limits: RateLimits = field(default_factory=RateLimits)
     allowed_hosts: Sequence[str] | None = None
+    traces: Traces = OFF
 
 
 async def api_of(request: Request) -> Api:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any, cast
 
 import anyio.to_thread
@@ -25,7 +26,7 @@ from carbonq.api.waiting import Finals, Preference, preference, unless_gone
 from carbonq.blobs import Staged
 from carbonq.errors import InvalidRequest
 from carbonq.model import Endpoint, Job, JobState, LatePolicy, NewJob, Region, Scope
-from carbonq.services import cancel, meaning, submit
+from carbonq.services import cancel, meaning, submit, traced
 from carbonq.store import jobs, overview
 
 router = APIRouter(prefix="/v1/jobs")
@@ -112,19 +113,10 @@ async def submit_job(request: Request) -> Response:
     With ``Prefer: wait=N`` the answer comes when the job is final, or after N seconds.
     """
     api, caller = seen_by(request)
-    media_type = media_type_of(request)
-    if media_type == "application/json":
-        values = await read_object(request, MAX_INLINE_BYTES, way_out="stream it as JSON lines instead")
-        items = values.pop("items", None)
-        new = _new_job(request, api, caller, values)
-        job, is_new = await _store_items(request, api, items, new)
-    elif media_type in STREAMED:
-        # The fields are checked before the first byte is taken: a typo must not cost an upload of 200 MB.
-        new = _new_job(request, api, caller, schemas.job_query(request.query_params.multi_items()))
-        job, is_new = await _store_lines(request, api, new)
-    else:
-        await drain(request)
-        raise unsupported(media_type, "application/x-ndjson lines or one application/json object")
+    with api.traces.begin("submit", kind="server", parent=request.headers.get("traceparent")) as span:
+        job, is_new = await _stored(request, api, caller, span.link)
+        if api.traces.is_on:
+            span.set({**traced.of_job(job), "carbonq.is_replayed": not is_new})
     if is_new:
         api.nudger.nudge("plan")  # a placement is visible sooner; the schedule brings it anyhow
     headers = {"Location": f"/v1/jobs/{job.job_id}"}
@@ -144,6 +136,22 @@ async def submit_job(request: Request) -> Response:
     return _json(_view(api, job), 202, headers)
 
 
+async def _stored(request: Request, api: Api, caller: Caller, trace_context: str | None) -> tuple[Job, bool]:
+    """Take the job of a request, in whichever shape it comes; False: it was there already."""
+    media_type = media_type_of(request)
+    if media_type == "application/json":
+        values = await read_object(request, MAX_INLINE_BYTES, way_out="stream it as JSON lines instead")
+        items = values.pop("items", None)
+        new = _new_job(request, api, caller, values, trace_context)
+        return await _store_items(request, api, items, new)
+    if media_type in STREAMED:
+        # The fields are checked before the first byte is taken: a typo must not cost an upload of 200 MB.
+        new = _new_job(request, api, caller, schemas.job_query(request.query_params.multi_items()), trace_context)
+        return await _store_lines(request, api, new)
+    await drain(request)
+    raise unsupported(media_type, "application/x-ndjson lines or one application/json object")
+
+
 async def _waited(request: Request, job_id: str, wanted: Preference, headers: dict[str, str]) -> bool:
     """Wait as long as is preferred, and say so in the headers; False when the job is not final (or nobody asks)."""
     finals: Finals = request.app.state.finals
@@ -159,7 +167,7 @@ def _view(api: Api, job: Job) -> dict[str, Any]:
     return views.job_view(job) | {"held": views.held_view(hold)}
 
 
-def _new_job(request: Request, api: Api, caller: Caller, values: dict[str, Any]) -> NewJob:
+def _new_job(request: Request, api: Api, caller: Caller, values: dict[str, Any], trace_context: str | None) -> NewJob:
     now = api.clock.now()
     new = schemas.new_job(
         job_terms.completed(values, headers=request.headers, defaults=caller.defaults, now=now),
@@ -170,7 +178,7 @@ def _new_job(request: Request, api: Api, caller: Caller, values: dict[str, Any])
         idempotency_key=request.headers.get("idempotency-key"),
     )
     meaning.check_meaning(new, api.models, regions_of(api), api.clock.now())
-    return new
+    return new if trace_context is None else replace(new, trace_context=trace_context)
 
 
 def regions_of(api: Api) -> list[Region]:

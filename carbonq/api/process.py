@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from fastapi import FastAPI
 
-from carbonq import telemetry, wiring
+from carbonq import ids, telemetry, wiring
 from carbonq.api.allowance import Allowance
 from carbonq.api.app import create_app
 from carbonq.api.auth import KeyRing, check_exposure, is_loopback
@@ -32,6 +32,7 @@ from carbonq.services.rates import RateCache
 from carbonq.services.standing import Standing
 from carbonq.store import keys
 from carbonq.tickets import Tickets
+from carbonq.tracing import OFF, Traces
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ _POOL_SIZE = 10
 _SWITCH_S = 0.0005
 
 
-def make_api(runtime: wiring.Runtime, tickets: Tickets) -> Api:
+def make_api(runtime: wiring.Runtime, tickets: Tickets, traces: Traces = OFF) -> Api:
     """Put the API's context together; plain values from here on."""
     settings = runtime.settings
     limits = Limits(
@@ -117,6 +118,7 @@ def make_api(runtime: wiring.Runtime, tickets: Tickets) -> Api:
         group=GroupCommit(store.settle),
         feed=Feed(runtime.db, limit=settings.max_event_streams, limit_per_key=settings.max_event_streams_per_key),
         treatments=wiring.make_treatments(settings),
+        traces=traces,
     )
 
 
@@ -166,8 +168,9 @@ def main(settings: Settings, *, extend: Callable[[FastAPI], None] = lambda _: No
     blob_place.check_at_start(runtime.db, runtime.blobs, may_refuse=False)
     check_exposure(settings.host, has_shared_key=has_shared_key(runtime))
     tickets = wiring.make_tickets(settings)
+    traces = wiring.make_traces(settings, "api", ids.new("api"))
     listener = listen(settings.host, settings.port)
-    api = make_api(runtime, tickets)
+    api = make_api(runtime, tickets, traces)
     server = Server(server_config(create_app(api, extend=extend)), api.feed.close)
     # An event loop that waits for the interpreter beside threads with queries makes every answer slow.
     sys.setswitchinterval(_SWITCH_S)
@@ -179,5 +182,6 @@ def main(settings: Settings, *, extend: Callable[[FastAPI], None] = lambda _: No
         server.run(sockets=[listener])
     finally:
         listener.close()
+        traces.close()
         tickets.close()
         runtime.close()

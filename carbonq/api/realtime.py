@@ -33,6 +33,7 @@ from carbonq.api.shapes.openai import Completion, Embeddings, NewChat, NewEmbedd
 from carbonq.engines.protocol import ENGINE_FAILED
 from carbonq.errors import InvalidRequest, Unavailable
 from carbonq.model import Endpoint, Model, Region, Scope, WorkClass
+from carbonq.services import traced
 from carbonq.terms import Terms
 
 _T = TypeVar("_T")
@@ -121,11 +122,20 @@ async def _answer(request: Request, api: Api, caller: Caller, endpoint: Endpoint
     call_id = uuid.uuid4().hex
 
     async def run(on_piece: Callable[[str], None] | None = None) -> Reply:
-        with telemetry.timed(telemetry.API_REALTIME_SECONDS, endpoint.value):
+        with (
+            telemetry.timed(telemetry.API_REALTIME_SECONDS, endpoint.value),
+            api.traces.begin(work_class.value, kind="server", parent=request.headers.get("traceparent")) as span,
+        ):
+            if api.traces.is_on:
+                payload["traceparent"] = span.context
+                span.set(traced.of_call(payload, region.name))
             slo_s = _seconds(asked.slo_ms)
-            return await api.dispatcher.call(
+            reply = await api.dispatcher.call(
                 payload, model=model, region=region, slo_s=slo_s, call_id=call_id, on_piece=on_piece
             )
+            if api.traces.is_on:
+                traced.tell_reply(span, reply.values)
+            return reply
 
     async def ended(reply: Reply) -> None:
         tokens = int((reply.values.get("usage") or {}).get("total_tokens") or 0)

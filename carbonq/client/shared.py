@@ -8,7 +8,7 @@ from typing import Any, Literal, TypedDict
 
 import httpx
 
-from carbonq import __version__
+from carbonq import __version__, tracing
 from carbonq.client.answers import Answer
 from carbonq.client.calls import Call
 from carbonq.client.steps import Manner
@@ -118,7 +118,8 @@ def local_key(data_dir: Any) -> str | None:
 
 def request_options(call: Call[Any], content: Any) -> dict[str, Any]:
     """Return a call as the arguments of ``build_request``; ``content`` is its upload in pieces, None without one."""
-    options: dict[str, Any] = {"method": call.method, "url": call.path, "headers": dict(call.headers)}
+    headers = tracing.caller_context() | dict(call.headers)
+    options: dict[str, Any] = {"method": call.method, "url": call.path, "headers": headers}
     if call.params:
         options["params"] = list(call.params)
     if content is not None:

@@ -7,7 +7,7 @@ installation's database keeps > defaults. Every field states its default, unit a
 
 from carbonq.config.given import Reading, Sources
 from carbonq.config.grid import AccountsSettings, SourceSettings, ZoneSettings
-from carbonq.config.load import environment, given, isolate, load
+from carbonq.config.load import check_exporter, environment, given, isolate, load
 from carbonq.config.mask import masked
 from carbonq.config.models import ModelSettings
 from carbonq.config.origins import config_path
@@ -29,6 +29,7 @@ __all__ = [
     "SourceSettings",
     "Sources",
     "ZoneSettings",
+    "check_exporter",
     "config_path",
     "dotted",
     "environment",

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from pydantic import BaseModel, SecretStr, ValidationError
 
-from carbonq.config import layers, scope, variables
+from carbonq.config import layers, otel, scope, variables
 from carbonq.config.complaint import sentence
 from carbonq.config.layers import Given, Layer
 from carbonq.config.origins import config_path, read_toml
@@ -104,6 +104,8 @@ class Sources:
     def _layer(self, shared: Mapping[str, Any]) -> Layer:
         layer: Layer = {}
         _lay(layer, scope.known_only(shared), lambda _: DATABASE)
+        if (traces := otel.asked(os.environ)) is not None:
+            _lay(layer, {"traces": traces[0]}, lambda _: traces[1])
         _lay(layer, self._toml, self._line_of)
 
         def names_at(place: Place) -> Iterable[str]:

@@ -9,8 +9,10 @@ from typing import Any
 
 from pydantic import SecretStr
 
+from carbonq.config import otel
 from carbonq.config.given import Sources, reveal
 from carbonq.config.settings import Settings
+from carbonq.errors import ConfigError
 
 
 def given(**overrides: Any) -> Sources:
@@ -39,8 +41,15 @@ def environment(settings: Settings) -> dict[str, str]:
     return values
 
 
+def check_exporter() -> None:
+    """Raise ConfigError where OpenTelemetry's variables name a way on which no trace could arrive."""
+    trouble = otel.trouble(os.environ)
+    if trouble is not None:
+        raise ConfigError(trouble)
+
+
 def isolate(path: Path) -> None:
     """Make ``path`` the only settings of this process and its children: the user's own play no part."""
-    for name in [name for name in os.environ if name.startswith("CARBONQ_")]:
+    for name in [name for name in os.environ if name.startswith("CARBONQ_") or name in otel.ASKING]:
         del os.environ[name]
     os.environ["CARBONQ_CONFIG"] = str(path)

@@ -57,6 +57,7 @@ _HOST: Mapping[type[BaseModel], frozenset[str]] = {
             "metrics_port",
             "port",
             "tenant",
+            "traces",
         }
     ),
 }

@@ -216,10 +216,24 @@ class Settings(Strict):
     )
     max_event_streams: int = Field(1_000, ge=0, description="Event streams open at once per API process before 429.")
     max_event_streams_per_key: int = Field(100, ge=0, description="Event streams open at once per key of these.")
+    budget_warn_burn_rate: float = Field(
+        1.2, gt=0, description="Burn rate above which a budget tells budget.warning; 1 uses it up with its period."
+    )
+    budget_warn_elapsed_share: float = Field(
+        0.05, ge=0, le=1, description="Share of a period that must have passed before its burn rate means something."
+    )
+    budget_warn_used_share: float = Field(
+        0.8, gt=0, le=1, description="Share of a cap, spent or reserved, from which on a budget tells budget.warning."
+    )
     webhooks_may_be_private: bool = Field(
         False,
         description="Let webhooks go to private and loopback addresses, to loopback by plain http, too. Whoever has a "
         "key can then make carbonq's host send requests within its network.",
+    )
+    traces: Literal["none", "otlp"] = Field(
+        "none",
+        description="Send OpenTelemetry traces (extra otel). Unset: otlp where OTEL_TRACES_EXPORTER or an "
+        "OTEL_EXPORTER_OTLP_*ENDPOINT asks for them; where they go is read from the OTEL_* variables.",
     )
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = Field("INFO", description="Level of the log files.")
 

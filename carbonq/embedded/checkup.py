@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from carbonq import wiring
 from carbonq.config import Settings, Sources
 from carbonq.embedded import grid_check, host_check, installation_check
 from carbonq.embedded.finding import Finding, State, found
@@ -18,8 +19,9 @@ __all__ = ["Finding", "State", "check_before_start", "run"]
 def check_before_start(settings: Settings) -> None:
     """Raise ConfigError for what would keep a stack from working and takes long to show.
 
-    That is no broker, a file of rates that is missing or wrong, GPUs that are not there.
+    That is no broker, a file of rates that is missing or wrong, GPUs that are not there, traces that cannot be sent.
     """
+    wiring.check_traces(settings)
     findings = [*installation_check.check_broker(settings), *grid_check.check_files(settings)]
     for region, values in settings.regions.items():
         if values.gpus:

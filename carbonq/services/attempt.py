@@ -18,10 +18,11 @@ from carbonq.engines.protocol import Engine
 from carbonq.errors import LeaseLost, StoreUnavailable
 from carbonq.meters.hub import Closing, Handle
 from carbonq.model import Claim, Model
-from carbonq.services import burnt
+from carbonq.services import burnt, traced
 from carbonq.services.burnt import Burnt
 from carbonq.services.site import Site
 from carbonq.store import leases
+from carbonq.tracing import OFF
 
 logger = logging.getLogger(__name__)
 
@@ -43,9 +44,11 @@ class Attempt:
         cancelled: frozenset[str],
         held: frozenset[str] = frozenset(),
         stop: threading.Event,
+        trace: traced.Run | None = None,
     ) -> None:
         self.site = site
         self.claim = claim
+        self.trace = trace or traced.Run(OFF, claim, {}, items=0)
         self.model = model
         self.engine = engine
         self.cancelled_jobs = cancelled
@@ -103,6 +106,7 @@ class Attempt:
         self._batch_jobs = job_ids
         with self._meter:
             self._open = (engine_batch_id, self.site.hub.start(self.model.tokens_per_s))
+        self.trace.began(engine_batch_id)
         return engine_batch_id
 
     def end(self, outcome: str) -> Burnt:
@@ -120,6 +124,7 @@ class Attempt:
             parts, info = closing.so_far()
             one = replace(self._burnt(engine_batch_id, outcome, is_over=True), parts=parts, info=info)
             self._unbooked[engine_batch_id] = one
+        self.trace.ended(engine_batch_id)
         self._batch_jobs = frozenset()
         return one
 

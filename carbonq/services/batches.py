@@ -39,6 +39,7 @@ class NewBatch:
     terms: Terms
     metadata: Mapping[str, str] | None = None
     output_expires_after_s: int | None = None
+    trace_context: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +139,7 @@ def _new(new: NewBatch, now: datetime) -> Batch:
         usage=None,
         created_at=now,
         expires_at=new.expires_at,
+        trace_context=new.trace_context,
     )
 
 

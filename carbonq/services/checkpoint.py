@@ -97,6 +97,11 @@ class Checkpoint:
         return [one.engine_batch_id for one in self.burnt]
 
     @property
+    def items_ended(self) -> int:
+        """How many items end with this."""
+        return sum(len(item_ids) for _, _, _, item_ids in self.ended)
+
+    @property
     def first_entries(self) -> list[Row]:
         """One entry of each of its bookings; they are stored together or not at all."""
         return [booked.entries[0] for booked in self.bookings if booked.entries]
@@ -245,6 +250,7 @@ class Writer:
             software_version=burnt.software_version,
             clock=burnt.clock,
             figures=batching.figures(one.results, self._model),
+            downgraded=chunk.downgraded,
         )
         return ledger.book(
             batch,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -87,6 +88,7 @@ class Committer:
         final: Final | None,
     ) -> None:
         overtaken: dict[int, ItemState] = {}
+        trace, began_ns = self._attempt.trace, time.time_ns()
         for _ in range(MAX_OVERTAKEN):
             made = self._writer.write(ran, wasted, cancelled, overtaken=overtaken, learned=learned, final=final)
             try:
@@ -94,10 +96,15 @@ class Committer:
             except Overtaken as error:
                 self._writer.discard(made)
                 overtaken |= dict.fromkeys(error.item_ids, ItemState.EXPIRED)
-            except LeaseLost:
+            except LeaseLost as error:
                 self._writer.discard(made)
+                trace.refused(began_ns, error.code)
+                raise
+            except Spooled:
+                trace.committed(made.bookings, began_ns, items=made.items_ended, error="spooled")
                 raise
             else:
+                trace.committed(made.bookings, began_ns, items=made.items_ended)
                 return
         raise LeaseLost(f"chunk {self._attempt.claim.chunk.chunk_id}: its items keep ending by other hands")
 

@@ -312,7 +312,8 @@ def _insert(tx: Tx, made: Sequence[_Made]) -> None:
     rows: list[jobs.NewRow] = []
     for one in made:
         request = one.one.checked.request
-        rows.append(jobs.NewRow(one.job, request.source, request.idempotency_key, one.one.checked.fingerprint))
+        told = (request.source, request.idempotency_key, one.one.checked.fingerprint, request.trace_context)
+        rows.append(jobs.NewRow(one.job, *told))
     machine_at = write_now(tx)
     jobs.insert_many(tx, rows, machine_created_at=machine_at)
     items.insert_of_jobs(tx, [(one.job.job_id, one.offset, one.one.checked.found.items) for one in made])

@@ -1,9 +1,9 @@
 """Answer one realtime call on a region's worker: one engine call of one item, metered, with its entry written behind.
 
 No database and no planner on the way. The request is the API's payload: ``request_id, tenant, api_key_id, why,
-product_line, workload, endpoint, model, requested_model, body``. The answer: ``status_code``, ``body_json`` (text,
-without ``usage``), ``usage``, ``carbon_json`` (text, so that no digit is lost on the way), ``region``, ``engine_s``,
-``energy_uj``; or ``status_code`` and ``error``.
+product_line, workload, endpoint, model, requested_model, body``, where it is traced also ``traceparent``. The answer:
+``status_code``, ``body_json`` (text, without ``usage``), ``usage``, ``carbon_json`` (text, so that no digit is lost on
+the way), ``region``, ``engine_s``, ``energy_uj``; or ``status_code`` and ``error``.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from carbonq.engines.protocol import ENGINE_FAILED, Engine, EngineRequest, Engin
 from carbonq.errors import EngineAway, EngineError
 from carbonq.meters.protocol import MeteredPart, MeterInfo
 from carbonq.model import Endpoint, EntryKind, Model, WorkClass
-from carbonq.services import weighing
+from carbonq.services import traced, weighing
 from carbonq.services.site import Site
 
 logger = logging.getLogger(__name__)
@@ -46,18 +46,22 @@ def answer(
     if model is None or not site.region.serves(model.name):
         return _error(404, "model_not_found", f"region {site.region.name} does not serve {payload['model']}", "model")
     engine = site.engine_of(model.name)
+    told = traced.Call(site.traces, payload, model, site.region.name)
+    keep = told.telling(keep)
     request = EngineRequest(payload["request_id"], payload["body"], on_text)
     failure: EngineError | Stopped | None = None
     result: EngineResult | None = None
     with site.gate:
         handle = site.hub.start(model.tokens_per_s)
         began = time.perf_counter()
+        told.begin()
         try:
             result = engine.run([request], should_stop)[0]
         except (EngineError, Stopped) as error:
             failure = error
         finally:
             engine_s = time.perf_counter() - began
+            told.end()
             closing = site.hub.finish(handle)
     engine_batch_id = ids.new("eb")
 

@@ -14,12 +14,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 
-from carbonq import batching, retry, telemetry
+from carbonq import batching, retry, telemetry, tiers
 from carbonq.engines.protocol import ENGINE_FAILED, EngineResult, Stopped
 from carbonq.errors import EngineAway, EngineError, LeaseLost, NotFound, StoreUnavailable
 from carbonq.model import AttemptOutcome, Chunk, Claim, Item
-from carbonq.services import blob_place
+from carbonq.services import blob_place, traced
 from carbonq.services.attempt import Attempt
 from carbonq.services.burnt import Burnt
 from carbonq.services.checkpoint import Final, Learned, Ran
@@ -66,9 +67,11 @@ def run_chunk(site: Site, chunk_id: str, stop: threading.Event) -> Result:
 
     Raises StoreUnavailable when the database is away at the claim: nothing is held then, the ticket comes again.
     """
+    began_ns = time.time_ns()
     taken = _take(site, chunk_id)
     if taken is None:
         return Result.NOTHING
+    trace = traced.Run(site.traces, taken.claim, taken.infos, items=len(taken.items), began_ns=began_ns)
     model = site.models[taken.claim.chunk.model]
     _expect_baseline(site, taken.claim.chunk)
     cancelled = frozenset(info.job_id for info in taken.infos.values() if info.is_cancel_requested)
@@ -81,9 +84,10 @@ def run_chunk(site: Site, chunk_id: str, stop: threading.Event) -> Result:
         cancelled=cancelled,
         held=frozenset(info.job_id for info in taken.infos.values() if info.is_held),
         stop=stop,
+        trace=trace,
     )
-    with attempt:
-        result = _Run(attempt, taken).run()
+    with attempt, trace:
+        result = trace.result_of(_Run(attempt, taken).run())
     # The slot is free now: what is due next need not wait for the schedule.
     for tick in ("dispatch", "finish" if result is Result.DONE else "plan"):
         site.tickets.nudge(tick)
@@ -148,7 +152,8 @@ class _Run:
         self._attempt = attempt
         self._site = attempt.site
         self._taken = taken
-        self._lines = Lines(self._site.blobs, taken.items, taken.infos)
+        self._is_downgraded = taken.claim.chunk.downgraded is not None
+        self._lines = self._lines_of(taken)
         chunk, longest_s = taken.claim.chunk, batching.longest_s(self._site.limits.lease_s)
         self._cutter = batching.Cutter(taken.items, attempt.model, longest_s=longest_s)
         is_foretold = chunk.est_tokens > 0 and chunk.est_duration_s > 0
@@ -162,6 +167,13 @@ class _Run:
         self._left = 0  # items that failed in a way that another attempt may mend
         self._held = 0  # items of jobs that are paused
         self._cancelled = 0  # items that had not run when their jobs were cancelled
+
+    def _lines_of(self, taken: _Taken) -> Lines:
+        if not self._is_downgraded:
+            return Lines(self._site.blobs, taken.items, taken.infos)
+        requested = next(iter(taken.infos.values())).requested_model if taken.infos else ""
+        body_of = partial(tiers.body_for, model=self._attempt.model, requested=self._site.models.get(requested))
+        return Lines(self._site.blobs, taken.items, taken.infos, body_of=body_of)
 
     def run(self) -> Result:
         committer = Committer(self._attempt, self._taken.infos)
@@ -223,7 +235,8 @@ class _Run:
         except _GiveUp as error:
             return self._failing(str(error), is_counted=error.is_counted)
         if self._left:
-            return self._failing(f"{self._left} items failed in the engine; they are tried again")
+            where = " on the model that was asked for" if self._is_downgraded else ""
+            return self._failing(f"{self._left} items failed in the engine; they are tried again{where}")
         if self._held:
             return Final("give_back", AttemptOutcome.YIELDED, is_counted=False)
         # Cut short by a cancel, and not by one of several jobs that shared the chunk.
@@ -309,9 +322,14 @@ class _Run:
             self._sort(batch, answers, self._attempt.end("refused"))
 
     def _sort(self, batch: Sequence[Item], answers: Sequence[EngineResult], burnt: Burnt) -> None:
-        """Keep the answers, but leave the items that another attempt may mend; their energy is the others'."""
-        if self._taken.claim.attempt < self._site.limits.max_attempts:
-            again = [answer.is_retryable for answer in answers]
+        """Keep the answers, but leave the items that another attempt may mend; their energy is the others'.
+
+        What a smaller model refuses, the one that was asked for may take: ``services/downgrade.restore``.
+        """
+        if self._is_downgraded or self._taken.claim.attempt < self._site.limits.max_attempts:
+            again = [
+                answer.is_retryable or (self._is_downgraded and answer.error_code is not None) for answer in answers
+            ]
             self._left += sum(again)
             batch = [item for item, is_again in zip(batch, again, strict=True) if not is_again]
             answers = [answer for answer, is_again in zip(answers, again, strict=True) if not is_again]
@@ -323,6 +341,7 @@ class _Run:
     def _failed(self, batch: Sequence[Item], error: EngineError) -> None:
         self._failures += 1
         may_retry = error.is_retryable and self._taken.claim.attempt < self._site.limits.max_attempts
+        may_retry |= self._is_downgraded
         logger.warning("engine failed on %d items: %s", len(batch), error)
         if len(batch) == 1 and not may_retry:
             failed = EngineResult(ENGINE_FAILED, None, 0, error_code=error.code, error_message=error.message)
@@ -343,7 +362,7 @@ class _Run:
         claim = self._taken.claim
         logger.warning("engine of %s is away: %s", self._attempt.model.name, error)
         is_counted = self._site.clock.now() > claim.chunk.deadline_at + PATIENCE
-        if is_counted and claim.attempt >= self._site.limits.max_attempts:
+        if is_counted and claim.attempt >= self._site.limits.max_attempts and not self._is_downgraded:
             gone = EngineResult(503, None, 0, error_code=error.code, error_message=error.message)
             self._keep(batch, [gone] * len(batch), self._attempt.end("failed"))
             return

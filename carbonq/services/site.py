@@ -17,6 +17,7 @@ from carbonq.ratebook import RateBook
 from carbonq.spool import Spool
 from carbonq.store.database import Database
 from carbonq.tickets import TicketPublisher
+from carbonq.tracing import OFF, Traces
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +117,7 @@ class Site:
     machine: MachineTime = field(default_factory=MachineTime)
     gate: Gate = field(default_factory=Gate)
     weighed: Weighed = field(default_factory=Weighed)
+    traces: Traces = OFF
     settings_digest: str | None = None
     clock_offset_s: float | None = None
 

@@ -19,7 +19,7 @@ from carbonq.clock import Clock
 from carbonq.errors import InvalidRequest, NotFound, QuotaExceeded, StoreUnavailable
 from carbonq.model import Job, LatePolicy, Model, NewItem, NewJob, Quota, Region, Throughput
 from carbonq.plan.treatment import TreatmentRules, treatment_of
-from carbonq.services import accepted, batch_input, blob_place, hold, meaning, quota, quote, submit
+from carbonq.services import accepted, batch_input, blob_place, hold, meaning, quota, quote, submit, traced
 from carbonq.services.apart import Postponed
 from carbonq.services.batch_input import MAX_ERRORS, Group, Reading, error_view
 from carbonq.store import batches, events, files, items, jobs, regions, throughputs
@@ -28,6 +28,7 @@ from carbonq.store.database import Database, Tx
 from carbonq.store.dialect import machine_now
 from carbonq.store.events import NewEvent
 from carbonq.terms import OnBudget
+from carbonq.tracing import OFF, Traces
 from carbonq.units import plain
 
 logger = logging.getLogger(__name__)
@@ -53,7 +54,14 @@ class Rules:
     quota: Quota = quota.UNLIMITED
 
 
-def validate(db: Database, blobs: BlobStore, clock: Clock, rules: Rules, postponed: Postponed | None = None) -> int:
+def validate(  # noqa: PLR0917 - what a tick is given
+    db: Database,
+    blobs: BlobStore,
+    clock: Clock,
+    rules: Rules,
+    postponed: Postponed | None = None,
+    traces: Traces = OFF,
+) -> int:
     """Read some batches that wait, tenants in turn, oldest first; return how many left ``validating``.
 
     What cannot be read now is ``postponed`` from one call to the next, longer each time, so that it takes no turn of
@@ -66,8 +74,10 @@ def validate(db: Database, blobs: BlobStore, clock: Clock, rules: Rules, postpon
     until_s = time.monotonic() + TICK_S
     for batch_id in postponed.due(waiting, TICK_BATCHES):
         try:
+            began_ns = time.time_ns()
             if _validate(db, blobs, clock, rules, batch_id):
                 done += 1
+                _tell(db, traces, batch_id, began_ns)
             else:
                 postponed.put_off(batch_id)
         except Exception as defect:  # raised below: what one client sent must not stop the batches of all others
@@ -80,6 +90,22 @@ def validate(db: Database, blobs: BlobStore, clock: Clock, rules: Rules, postpon
     if defects:
         raise defects[0]
     return done
+
+
+def _tell(db: Database, traces: Traces, batch_id: str, began_ns: int) -> None:
+    """Make a span of the reading of a batch, linked to its create."""
+    if not traces.is_on:
+        return
+    with db.read() as tx:
+        batch = batches.get(tx, batch_id)
+    traces.record(
+        "validate",
+        began_ns,
+        time.time_ns(),
+        links=[] if batch.trace_context is None else [batch.trace_context],
+        attributes=traced.of_batch(batch),
+        error="invalid_batch" if batch.state is BatchState.FAILED else None,
+    )
 
 
 def _give_up(db: Database, batch_id: str, defect: Exception, now: datetime) -> bool:
@@ -288,7 +314,7 @@ def _store(
     )
     machine_at = machine_now(tx)
     for job, new_items in made:
-        jobs.insert_job(tx, job, source="batches", machine_created_at=machine_at)
+        jobs.insert_job(tx, job, source="batches", machine_created_at=machine_at, trace_context=batch.trace_context)
         items.insert_many(tx, job.job_id, new_items)
     events.append_many(
         tx, [NewEvent("job.created", now, job.tenant, job.job_id, {"items": job.items_total}) for job, _ in made]

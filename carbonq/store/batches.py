@@ -39,6 +39,7 @@ class Batch:
     """A stored batch. ``terms`` as ``terms.dump`` wrote them; ``errors`` are objects with code, line, message, param.
 
     ``model`` and ``items_total`` are None until its input was read, ``usage`` (tokens by kind) until it is final.
+    ``trace_context`` is the span of its create, where that was traced.
     """
 
     batch_id: str
@@ -63,6 +64,7 @@ class Batch:
     finalizing_at: datetime | None = None
     cancelling_at: datetime | None = None
     finished_at: datetime | None = None
+    trace_context: str | None = None
 
     @property
     def is_final(self) -> bool:

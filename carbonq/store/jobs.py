@@ -51,6 +51,7 @@ def insert_job(
     machine_created_at: datetime,
     idempotency_key: str | None = None,
     body_fingerprint: str | None = None,
+    trace_context: str | None = None,
 ) -> None:
     """Store a new job. Raises Conflict when the tenant used the idempotency key before; the transaction lives on."""
     values = {name: getattr(job, name) for name in Job.__dataclass_fields__}
@@ -63,6 +64,7 @@ def insert_job(
         machine_created_at=machine_created_at,
         idempotency_key=idempotency_key,
         body_fingerprint=body_fingerprint,
+        trace_context=trace_context,
     )
     try:
         with tx.begin_nested():
@@ -79,6 +81,7 @@ class NewRow:
     source: str
     idempotency_key: str | None = None
     body_fingerprint: str | None = None
+    trace_context: str | None = None
 
 
 def insert_many(tx: Tx, new: Sequence[NewRow], *, machine_created_at: datetime) -> None:
@@ -95,6 +98,7 @@ def insert_many(tx: Tx, new: Sequence[NewRow], *, machine_created_at: datetime) 
     values["source"] = [row.source for row in new]
     values["idempotency_key"] = [row.idempotency_key for row in new]
     values["body_fingerprint"] = [row.body_fingerprint for row in new]
+    values["trace_context"] = [row.trace_context for row in new]
     values["machine_created_at"] = [machine_created_at] * len(new)
     values["is_chunked"] = [False] * len(new)
     given = {name: bulk.bound(tx, jobs, name, column) for name, column in values.items()}

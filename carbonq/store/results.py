@@ -30,7 +30,7 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class JobInfo:
-    """What a run needs of an item's job; ``is_held``: its tenant is paused."""
+    """What a run needs of an item's job; ``is_held``: its tenant is paused; ``trace_context``: its submit's span."""
 
     job_id: str
     tenant: str
@@ -40,6 +40,7 @@ class JobInfo:
     requested_model: str
     input_blob: str
     is_cancel_requested: bool
+    trace_context: str | None
     is_held: bool = False
 
 

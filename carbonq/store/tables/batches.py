@@ -66,6 +66,7 @@ batches = Table(
     Column("idempotency_key", Text),
     Column("fingerprint", Text, nullable=False),  # of the request's body and key
     Column("retry_count", Integer, nullable=False),  # which try of the client's made it; 0: the first
+    Column("trace_context", Text),  # the create's span, as a traceparent, for what follows to be linked to
     UniqueConstraint("tenant", "idempotency_key"),
     Index("ix_batches_tenant_created_at_batch_id", "tenant", "created_at", "batch_id"),
     Index("ix_batches_fingerprint", "fingerprint", "machine_created_at"),

@@ -134,7 +134,7 @@ chunks = Table(
     Column("tickets_sent", Integer),
     Column("downgraded", Text),  # budget | policy: why a smaller model runs it than its jobs asked for; NULL: none does
     Column("may_downgrade", Boolean),  # that of its jobs
-    Column("for_tenant", Text),  # whose items it holds, with the next two; NULL: of several, or from before it was noted
+    Column("for_tenant", Text),  # whose items it holds, with the next two; NULL: of several, or not noted
     Column("product_line", Text),
     Column("workload", Text),
     Column("longest_item", Integer),  # tokens
