@@ -1,0 +1,182 @@
+"""Where work ran: energy and grams of each region, moves between them, and the location-based inventory. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+
+from carbonq.render import figures, plots
+from carbonq.render.chapters import books
+from carbonq.render.plots import Bar, Segment
+from carbonq.render.sheet import Cell, Chapter, Column, Table, Words, count, energy, grams, name, table, text
+from carbonq.render.sheet import chapter as made
+from carbonq.render.svg import Drawing, Key
+from carbonq.report import Report
+from carbonq.report.document import InventoryRow, RegionRow, SwitchRow
+from carbonq.units import LEDGER_CONTEXT, plain
+
+_QUALITIES = ("measured", "mixed", "estimated", "upper_bound")
+
+
+def regions(report: Report) -> Chapter | None:
+    """Return the regions and the work that left its home."""
+    rows = sorted(report.regions, key=lambda row: -row.energy_uj)
+    return made("regions", "Regions", [_drawing(rows), _table(rows), _switches(report.switches)])
+
+
+def _drawing(rows: Sequence[RegionRow]) -> Drawing | None:
+    unit = figures.energy_of([row.energy_uj for row in rows])
+    bars = [
+        Bar(
+            row.region,
+            tuple(Segment(quality, float(dict(row.qualities).get(quality, 0))) for quality in _QUALITIES),
+            f"{row.region}: {unit.say(row.energy_uj)}",
+            label=unit.say(row.energy_uj),
+        )
+        for row in rows
+    ]
+    used = [quality for quality in _QUALITIES if any(dict(row.qualities).get(quality) for row in rows)]
+    said = "; ".join(f"{row.region} {figures.share(row.energy_share)}" for row in rows[: plots.MOST_BARS])
+    alt = f"Bars of IT energy by region, parted by how it is known. Shares: {said}."
+    keys = [Key(quality, quality.replace("_", " ")) for quality in used]
+    return plots.bars("Energy by region (IT, items and overhead)", alt, bars, unit, keys=keys)
+
+
+def _table(rows: Sequence[RegionRow]) -> Table | None:
+    energies = figures.energy_of([row.energy_uj for row in rows])
+    unit = books.unit_of([book for row in rows for book in (row.impact, row.inventory)])
+    has_cost = any(row.cost is not None for row in rows)
+    columns = (
+        text("Region", 1.3),
+        Column("PUE", weight=0.6),
+        Column("Items", weight=0.8),
+        Column(f"Energy, {energies.name}", weight=0.9),
+        Column("Share", weight=0.7),
+        Column(f"Impact, {unit.name}"),
+        Column("Mean MOER, g/kWh", weight=0.8),
+        Column(f"Inventory, {unit.name}"),
+        Column("Mean AER, g/kWh", weight=0.8),
+        *((Column("Cost", weight=0.8),) if has_cost else ()),
+    )
+    cells = [
+        (
+            name(row.region, below=", ".join((*row.zones, *row.ownership))),
+            Cell(", ".join(plain(pue) for pue in row.pues) or figures.UNKNOWN),
+            count(row.items),
+            energy(energies, row.energy_uj),
+            Cell(figures.share(row.energy_share)),
+            books.cell(unit, row.impact),
+            _rate(row.mean_moer_g_per_kwh),
+            books.cell(unit, row.inventory),
+            _rate(row.mean_aer_g_per_kwh),
+            *((Cell(figures.number(row.cost)),) if has_cost else ()),
+        )
+        for row in rows
+    ]
+    note = "Items and overhead together. Mean rates are weighted by energy, each over the entries of its own book."
+    return table("Regions in the month", columns, cells, note)
+
+
+def _rate(value: Decimal | None) -> Cell:
+    return Cell(figures.UNKNOWN if value is None else f"{value:,.1f}", figures.exact(value, "gCO2e/kWh"))
+
+
+def _switches(rows: Sequence[SwitchRow]) -> Table | None:
+    energies = figures.energy_of([row.energy_uj for row in rows])
+    columns = (
+        text("Home region"),
+        text("Ran in"),
+        text("Placed by"),
+        Column("Items"),
+        Column(f"Energy, {energies.name}"),
+    )
+    cells = [
+        (
+            name(row.home_region),
+            Cell(row.region, is_name=True),
+            Cell((row.reason or figures.UNKNOWN).replace("_", " ")),
+            count(row.items),
+            energy(energies, row.energy_uj),
+        )
+        for row in sorted(rows, key=lambda row: -row.items)
+    ]
+    return table("Work that ran in another region than its home region", columns, cells)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sum:
+    """The hours of one region alike in scope, source and how final they are, together."""
+
+    hours: int
+    kwh: Decimal
+    grams: Decimal | None
+    unknown: int
+
+
+def inventory(report: Report) -> Chapter | None:
+    """Return the location-based inventory as the GHG Protocol's Scope 2 asks for it, summed over its hours."""
+    sums = _summed(report.inventory)
+    unit = figures.grams_of([one.grams for one in sums.values()])
+    columns = (
+        text("Region", 1.2),
+        text("Scope", 0.8),
+        text("Source of the rates", 1.4),
+        text("Status", 1.0),
+        Column("Hours", weight=0.6),
+        Column("Facility energy, kWh", weight=1.0),
+        Column("Mean AER, g/kWh", weight=0.9),
+        Column(f"Inventory, {unit.name}", weight=1.1),
+    )
+    cells = [_inventory(of, one, unit) for of, one in sorted(sums.items(), key=lambda pair: pair[0])]
+    hours = len({(row.hour_at, row.region) for row in report.inventory})
+    note = (
+        f"Summed over {figures.several(hours, 'hour')} of regions; every hour with its rate stands in the CSV "
+        "(section inventory) and the JSON. Facility energy has the PUE in it. Market instruments stay outside."
+    )
+    found = table("Location-based inventory by region and source", columns, cells, note)
+    if found is None:
+        return None
+    words = Words(
+        "What an inventory by the GHG Protocol's Scope 2 Guidance asks for, location-based: average rates, apart from "
+        "the impact book and never added to it. Owned and colocated regions are Scope 2, rented ones Scope 3."
+    )
+    return made("inventory", "Location-based inventory", [words, found])
+
+
+_Of = tuple[str, str, str, str, str, str]
+
+
+def _summed(rows: Sequence[InventoryRow]) -> dict[_Of, _Sum]:
+    found: dict[_Of, _Sum] = {}
+    for row in rows:
+        estimated = "" if row.is_estimated is None else "estimated" if row.is_estimated else "not estimated"
+        of = (row.region, row.scope, row.source or "", row.method or "", estimated, row.status)
+        one = found.get(of, _Sum(0, Decimal(0), None, 0))
+        found[of] = _Sum(
+            one.hours + 1,
+            LEDGER_CONTEXT.add(one.kwh, row.kwh),
+            _added(one.grams, row.inventory_g),
+            one.unknown + row.unknown_entries,
+        )
+    return found
+
+
+def _added(total: Decimal | None, more: Decimal | None) -> Decimal | None:
+    return total if more is None else more if total is None else LEDGER_CONTEXT.add(total, more)
+
+
+def _inventory(of: _Of, one: _Sum, unit: figures.Unit) -> tuple[Cell, ...]:
+    region, scope, source, method, estimated, status = of
+    mean = None if one.grams is None or not one.kwh else LEDGER_CONTEXT.divide(one.grams, one.kwh)
+    unknown = f"{figures.several(one.unknown, 'entry', 'entries')} unknown" if one.unknown else ""
+    return (
+        name(region),
+        Cell(scope),
+        Cell(source or "no rate", below=", ".join(said for said in (method, estimated) if said)),
+        Cell(status),
+        count(one.hours),
+        Cell(figures.number(one.kwh), figures.exact(one.kwh, "kWh")),
+        _rate(mean),
+        grams(unit, one.grams, below=unknown),
+    )
