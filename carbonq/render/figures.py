@@ -51,7 +51,7 @@ class Unit:
 
     def say(self, value: Figure | None) -> str:
         """Write a figure with its unit."""
-        return UNKNOWN if value is None else f"{self.write(value)} {self.name}"
+        return UNKNOWN if value is None else f"{self.write(value)}\N{NO-BREAK SPACE}{self.name}"
 
 
 def unit_of(units: Sequence[tuple[str, float]], values: Iterable[Figure | None], suffix: str = "") -> Unit:
@@ -97,15 +97,15 @@ def share(value: float | None, none: str = UNKNOWN) -> str:
     if value is None:
         return none
     if 0 < value < 0.001:
-        return "< 0.1 %"
+        return "< 0.1\N{NO-BREAK SPACE}%"
     if 0.999 < value < 1:
-        return "> 99.9 %"
-    return f"{100 * value:,.1f} %".replace("-", "−")
+        return "> 99.9\N{NO-BREAK SPACE}%"
+    return f"{100 * value:,.1f}\N{NO-BREAK SPACE}%".replace("-", "−")
 
 
 def per_cent(value: float | None) -> str:
     """Write a figure that is in per cent already, with its sign."""
-    return NONE if value is None else f"{value:+,.1f} %".replace("-", "−")
+    return NONE if value is None else f"{value:+,.1f}\N{NO-BREAK SPACE}%".replace("-", "−")
 
 
 def number(value: Figure | None, digits: int = 4) -> str:

@@ -34,15 +34,15 @@ _COLOURS = {
     "baseline": "#8a9895",
     "estimated": "#d9a441",
     "impact": "#0b6b62",
+    "impact-provisional": "#74bfb5",
     "inventory": "#2f5fb0",
+    "inventory-provisional": "#8fb0e6",
     "limit": "#b4235a",
     "lost": "#b4402a",
     "measured": "#0b6b62",
     "mixed": "#4f9f96",
     "name": "#17211f",
-    "provisional": "#6fbcb2",
     "saved": "#2e9e5b",
-    "settled": "#0b6b62",
     "tick": "#53615e",
     "unknown": "#53615e",
     "unsettleable": "#a9b4b1",
@@ -278,6 +278,7 @@ class _Writer:
         self._font(size)
         document.set_draw_color(*_LINE)
         document.set_line_width(0.5)
+        document.set_fill_color(255)
         with document.table(
             align="LEFT",
             borders_layout=TableBordersLayout.HORIZONTAL_LINES,

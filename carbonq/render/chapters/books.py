@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from carbonq.budget import Book
 from carbonq.render import figures
 from carbonq.render.figures import Unit
 from carbonq.render.plots import Segment
@@ -14,10 +15,7 @@ from carbonq.report.document import Grams
 #: The two books, as they are called in headings. They never share a sum, a column or an axis.
 IMPACT = "Impact book (marginal)"
 INVENTORY = "Inventory book (average)"
-
-#: What the parts of a bar of one book are.
-KEYS = (Key("settled", "settled"), Key("provisional", "provisional"))
-KEYS_UNSETTLEABLE = (*KEYS, Key("unsettleable", "never settles"))
+NAMES = {Book.IMPACT: IMPACT, Book.INVENTORY: INVENTORY}
 
 #: The mark of a budget across a bar.
 CAP = Key("limit", "cap of the budget")
@@ -48,17 +46,25 @@ def standing(unit: Unit, book: Grams) -> str:
     return ", ".join(said)
 
 
-def segments(book: Grams) -> tuple[Segment, ...]:
+#: What a bar is parted by: how final it is, the field of its grams, and the class of its colour in its book.
+_PARTS = (
+    ("settled", "settled_g", "{}"),
+    ("provisional", "provisional_g", "{}-provisional"),
+    ("never settles", "unsettleable_g", "unsettleable"),
+)
+
+
+def segments(book: Book, of: Grams) -> tuple[Segment, ...]:
     """Return the parts of a bar of one book."""
-    if book.known_g is None:
+    if of.known_g is None:
         return ()
-    parts = (("settled", book.settled_g), ("provisional", book.provisional_g), ("unsettleable", book.unsettleable_g))
-    return tuple(Segment(kind, float(part)) for kind, part in parts)
+    return tuple(Segment(kind.format(book.value), float(getattr(of, field))) for _, field, kind in _PARTS)
 
 
-def keys(books: Sequence[Grams]) -> tuple[Key, ...]:
+def keys(book: Book, of: Sequence[Grams]) -> tuple[Key, ...]:
     """Return what the colours of such bars stand for."""
-    return KEYS_UNSETTLEABLE if any(one.unsettleable_g for one in books) else KEYS
+    used = [part for part in _PARTS if any(getattr(one, part[1]) for one in of)]
+    return tuple(Key(kind.format(book.value), said) for said, _, kind in used)
 
 
 def size(book: Grams) -> float:

@@ -15,8 +15,6 @@ from carbonq.render.svg import Drawing
 from carbonq.report import Report
 from carbonq.report.document import BudgetRow, DayRow, Grams, TargetRow
 
-_BOOKS = {Book.IMPACT.value: books.IMPACT, Book.INVENTORY.value: books.INVENTORY}
-
 
 def budgets(report: Report) -> Chapter | None:
     """Return product lines and workloads, each with its budget where it has one."""
@@ -51,7 +49,7 @@ def _drawing(rows: Sequence[BudgetRow], book: Book, *, is_of_all: bool) -> Drawi
     bars = [
         Bar(
             _named(row, is_of_all=is_of_all),
-            books.segments(grams_),
+            books.segments(book, grams_),
             f"{row.name or 'none named'}: {unit.say(grams_.known_g)}"
             + (f" of {unit.say(row.cap_g)}" if row.cap_g is not None else ", no budget"),
             None if row.cap_g is None else float(row.cap_g),
@@ -65,8 +63,8 @@ def _drawing(rows: Sequence[BudgetRow], book: Book, *, is_of_all: bool) -> Drawi
         f"Bars of {figures.several(len(shown), 'product line')}: grams of the {book.value} book in the month, "
         f"{len(capped)} of them with a mark at the budget's cap, {len(over)} above it. The figures stand in the table."
     )
-    keys = (*books.keys(of), *((books.CAP,) if capped else ()))
-    return plots.bars(f"Spent by product line, {_BOOKS[book.value].lower()}", alt, bars, unit, keys=keys)
+    keys = (*books.keys(book, of), *((books.CAP,) if capped else ()))
+    return plots.bars(f"Spent by product line, {books.NAMES[book].lower()}", alt, bars, unit, keys=keys)
 
 
 def _lines(rows: Sequence[BudgetRow], *, is_of_all: bool) -> Table | None:
@@ -148,30 +146,32 @@ def days(report: Report) -> Chapter | None:
         "days",
         "Day by day",
         [
-            _days_drawing(rows, [row.impact for row in rows], books.IMPACT),
-            _days_drawing(rows, [row.inventory for row in rows], books.INVENTORY),
+            _days_drawing(rows, [row.impact for row in rows], Book.IMPACT),
+            _days_drawing(rows, [row.inventory for row in rows], Book.INVENTORY),
             _days_table(rows),
         ],
     )
 
 
-def _days_drawing(rows: Sequence[DayRow], of: Sequence[Grams], book: str) -> Drawing | None:
+def _days_drawing(rows: Sequence[DayRow], of: Sequence[Grams], book: Book) -> Drawing | None:
     unit = books.unit_of(of)
     columns = [
         plots.Column(
             row.day[-2:].lstrip("0"),
-            books.segments(grams_),
+            books.segments(book, grams_),
             f"{row.day}: {unit.say(grams_.known_g)}",
             is_unknown=grams_.known_g is None and grams_.unknown_entries > 0,
         )
         for row, grams_ in zip(rows, of, strict=True)
     ]
     most = max(zip(rows, of, strict=True), key=lambda one: books.size(one[1]), default=None)
-    alt = f"Columns by day of the month, {book.lower()}, items and overhead together."
+    alt = f"Columns by day of the month, {books.NAMES[book].lower()}, items and overhead together."
     if most is not None and most[1].known_g is not None:
         alt += f" The most was on {most[0].day}: {unit.say(most[1].known_g)}."
     note = "? is a day of which no figure is known." if any(one.is_unknown for one in columns) else ""
-    return plots.columns(f"By day, {book.lower()}", alt, columns, unit, keys=books.keys(of), note=note)
+    return plots.columns(
+        f"By day, {books.NAMES[book].lower()}", alt, columns, unit, keys=books.keys(book, of), note=note
+    )
 
 
 def _days_table(rows: Sequence[DayRow]) -> Table | None:
