@@ -20,6 +20,7 @@ def intervals_s(factor: float) -> dict[str, float]:
         "retire": 60.0,
         "seal": 180.0,
         "settle": max(2.0, 300.0 / factor),
+        "targets": max(2.0, 60.0 / factor),
         "validate": 2.0,
     }
 

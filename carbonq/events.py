@@ -19,8 +19,15 @@ FINAL = frozenset({*JOB_FINAL, *BATCH_FINAL})
 BUDGET_WARNING, BUDGET_EXHAUSTED, BUDGET_RESTORED = "budget.warning", "budget.exhausted", "budget.restored"
 BUDGET = (BUDGET_WARNING, BUDGET_EXHAUSTED, BUDGET_RESTORED)
 
+#: What contract targets tell: the month's forecast passes the promise, it cannot be kept any more, it can again.
+TARGET_AT_RISK, TARGET_BROKEN, TARGET_RESTORED = "target.at_risk", "target.broken", "target.restored"
+TARGET = (TARGET_AT_RISK, TARGET_BROKEN, TARGET_RESTORED)
+
 #: What tenants see of the events table; all else in it is the operator's.
-PUBLIC = (*BATCH_FINAL, *BUDGET, *JOB_FINAL, "job.created", "job.progress", "job.running", "webhook.disabled")
+PUBLIC = (
+    *(*BATCH_FINAL, *BUDGET, *JOB_FINAL, *TARGET),
+    *("job.created", "job.progress", "job.running", "webhook.disabled"),
+)
 
 #: What a webhook may be asked to send. Progress is for who watches: it would be most of all deliveries.
 DELIVERABLE = tuple(one for one in PUBLIC if one != "job.progress")

@@ -51,6 +51,7 @@ TICK_QUEUES = {
     "retire": CONTROL_SLOW,
     "seal": CONTROL_SLOW,
     "settle": CONTROL_SLOW,
+    "targets": CONTROL_SLOW,
     "validate": CONTROL_SLOW,
 }
 

@@ -180,6 +180,7 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
         "retire": lambda: retire.retire(db, runtime.blobs, clock, keep),
         "seal": lambda: seal.seal(db),
         "settle": run_settle,
+        "targets": lambda: targets.tick(db, clock),
         "validate": run_validate,
     }
 

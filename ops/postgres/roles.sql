@@ -42,7 +42,8 @@ BEGIN
   FOR object IN
     SELECT p.oid::regprocedure AS name FROM pg_proc p
     WHERE p.pronamespace = current_schema()::regnamespace
-      AND (p.proname LIKE '%\_is\_append\_only' OR p.proname IN ('entries_await_seal', 'entries_is_referring'))
+      AND (p.proname LIKE '%\_is\_append\_only' OR p.proname IN ('entries_await_seal', 'entries_is_referring', 'engine_batches_mark_hour',
+                                                                     'entries_mark_hour'))
   LOOP
     EXECUTE format('ALTER FUNCTION %s OWNER TO carbonq_owner', object.name);
   END LOOP;
@@ -61,6 +62,28 @@ GRANT SELECT ON quotas TO carbonq_api, carbonq_control;
 GRANT SELECT, INSERT, UPDATE ON quota_counts TO carbonq_api, carbonq_control;
 GRANT SELECT, INSERT, UPDATE ON token_days TO carbonq_api, carbonq_control;
 GRANT DELETE ON token_days TO carbonq_control;
+-- Budgets: the API sets them and reserves at submit, control counts what was spent and holds chunks back; a worker only
+-- asks whose entries it is to mark.
+GRANT SELECT, INSERT, UPDATE, DELETE ON budgets TO carbonq_api;
+GRANT SELECT, UPDATE (is_counted) ON budgets TO carbonq_control;
+GRANT SELECT (budget_id, tenant) ON budgets TO carbonq_worker;
+GRANT SELECT, DELETE ON budget_cells, budget_totals TO carbonq_api;
+GRANT SELECT, INSERT, DELETE ON budget_cells, budget_totals TO carbonq_control;
+GRANT SELECT, INSERT, UPDATE, DELETE ON budget_counts TO carbonq_api, carbonq_control;
+GRANT SELECT, INSERT ON spent_marks TO carbonq_api;
+GRANT SELECT, INSERT, DELETE ON spent_marks TO carbonq_control;
+GRANT INSERT ON spent_marks TO carbonq_worker;
+GRANT SELECT, DELETE ON budget_alarms TO carbonq_api;
+GRANT SELECT, INSERT, UPDATE ON budget_alarms TO carbonq_control;
+-- Contract targets: the API sets them, control sums up what ran toward them and tells their alarms.
+GRANT SELECT, INSERT, UPDATE, DELETE ON targets TO carbonq_api;
+GRANT SELECT ON targets TO carbonq_control;
+GRANT SELECT ON target_hours, target_ahead TO carbonq_api;
+GRANT SELECT, INSERT, DELETE ON target_hours, target_ahead TO carbonq_control;
+GRANT INSERT ON target_marks TO carbonq_api;
+GRANT SELECT, UPDATE (is_taken), DELETE ON target_marks TO carbonq_control;
+GRANT SELECT, DELETE ON target_alarms TO carbonq_api;
+GRANT SELECT, INSERT, UPDATE, DELETE ON target_alarms TO carbonq_control;
 -- What administrators did: written where it is done, read by the API and the auditor; nobody changes it.
 GRANT SELECT ON admin_log TO carbonq_api, carbonq_auditor;
 GRANT INSERT ON admin_log TO carbonq_api;
@@ -168,6 +191,8 @@ GRANT SELECT ON placements TO carbonq_auditor;
 -- Keys that count up by themselves.
 GRANT USAGE ON SEQUENCE items_item_id_seq TO carbonq_api, carbonq_control;
 GRANT USAGE ON SEQUENCE admin_log_log_id_seq TO carbonq_api;
+GRANT USAGE ON SEQUENCE spent_marks_mark_id_seq TO carbonq_api, carbonq_control, carbonq_worker;
+GRANT USAGE ON SEQUENCE target_marks_mark_id_seq TO carbonq_api;
 GRANT USAGE ON SEQUENCE events_event_id_seq TO carbonq_api, carbonq_control, carbonq_worker;
 GRANT USAGE ON SEQUENCE webhook_deliveries_delivery_id_seq TO carbonq_api, carbonq_control;
 GRANT USAGE ON SEQUENCE segments_segment_id_seq TO carbonq_worker;

@@ -352,6 +352,99 @@ ROWS: Mapping[str, Mapping[str, list[dict[str, Any]]]] = {
             {"token_hash": "t", "kind": "session", "key_hash": "k", "created_at": T0, "expires_at": T0},
         ]
     },
+    "0021": {
+        "targets": [
+            {
+                "target_id": "tgt_1",
+                "tenant": "acme",
+                "model": "*",
+                "book": "impact",
+                "g_per_1k_tokens": Decimal("0.5"),
+                "created_at": T0,
+                "updated_at": T0,
+            }
+        ],
+        "target_hours": [
+            {
+                "tenant": "acme",
+                "hour_at": T0,
+                "model": "words",
+                **{
+                    f"{book}_{name}": value
+                    for book in ("emission", "inventory")
+                    for name, value in {
+                        "g": Decimal("0.250000000000000"),
+                        "provisional_g": Decimal("0.125000000000000"),
+                        "tokens": 1_000,
+                        "unknown": 1,
+                        "unknown_tokens": 10,
+                    }.items()
+                },
+            }
+        ],
+        "target_marks": [{"mark_id": 1_000, "hour_at": T0, "is_taken": False}],
+        "target_ahead": [
+            {
+                "tenant": "acme",
+                "model": "words",
+                "tokens": 100,
+                "emission_tokens": 100,
+                "emission_g": Decimal("0.01"),
+                "inventory_tokens": 0,
+                "inventory_g": Decimal(0),
+            }
+        ],
+        "target_alarms": [{"target_id": "tgt_1", "month_at": T0, "kind": "target.at_risk", "at": T0}],
+    },
+    "0019": {
+        "budgets": [
+            {
+                "budget_id": "bgt_1",
+                "tenant": "acme",
+                "level": "product_line",
+                "name": "search",
+                "book": "impact",
+                "action": "queue",
+                "cap_g": Decimal("500000"),
+                "created_at": T0,
+                "updated_at": T0,
+                "is_counted": True,
+            }
+        ],
+        "budget_cells": [
+            {
+                "budget_id": "bgt_1",
+                "window_at": T0,
+                "spent_g": Decimal("0.000000000000120"),
+                "provisional_g": Decimal("0.000000000000000"),
+                "unknown": 1,
+            }
+        ],
+        "budget_totals": [
+            {
+                "budget_id": "bgt_1",
+                "started_at": T0,
+                "spent_g": Decimal("0.000000000000120"),
+                "provisional_g": Decimal("0.000000000000000"),
+                "unknown": 1,
+            }
+        ],
+        "budget_counts": [
+            {
+                "budget_id": "bgt_1",
+                "started_at": T0,
+                "reserved_ug": 5,
+                "unknown": 0,
+                "waiting": 1,
+                "waiting_ug": 7,
+                "counted_at": T0,
+            }
+        ],
+        "spent_marks": [
+            {"tenant": "acme", "product_line": "search", "window_at": T0, "emission_g": Decimal("0.000000000000120")}
+        ],
+        "budget_alarms": [{"budget_id": "bgt_1", "kind": "budget.warning", "started_at": T0, "at": T0}],
+    },
     "0016": {
         "webhooks": [
             {

@@ -8,6 +8,14 @@ from __future__ import annotations
 
 from carbonq.store.tables.access import admin_log, quota_counts, quotas, sessions, token_days
 from carbonq.store.tables.batches import batches, files
+from carbonq.store.tables.budgets import (
+    budget_alarms,
+    budget_cells,
+    budget_counts,
+    budget_totals,
+    budgets,
+    spent_marks,
+)
 from carbonq.store.tables.installation import (
     api_keys,
     clocks,
@@ -41,6 +49,7 @@ from carbonq.store.tables.planning import (
     source_states,
 )
 from carbonq.store.tables.seals import seal_parts, seals, unsealed
+from carbonq.store.tables.targets import target_ahead, target_alarms, target_hours, target_marks, targets
 from carbonq.store.tables.webhooks import webhook_cursor, webhook_deliveries, webhooks
 from carbonq.store.tables.work import attempts, chunks, events, items, jobs, segments
 
@@ -54,6 +63,11 @@ __all__ = [
     "attempts",
     "baseline_slots",
     "batches",
+    "budget_alarms",
+    "budget_cells",
+    "budget_counts",
+    "budget_totals",
+    "budgets",
     "chunks",
     "clocks",
     "corrections",
@@ -85,6 +99,12 @@ __all__ = [
     "sessions",
     "shadows",
     "source_states",
+    "spent_marks",
+    "target_ahead",
+    "target_alarms",
+    "target_hours",
+    "target_marks",
+    "targets",
     "throughputs",
     "token_days",
     "unsealed",
