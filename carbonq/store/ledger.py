@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Table, select
 from carbonq.booking import Booking, Entries
 from carbonq.model import Rate, RateKind, Signal
 from carbonq.ratebook import Row
+from carbonq.store import marks
 from carbonq.store.database import Tx
 from carbonq.store.dialect import insert_columns, is_any_of, machine_now
 from carbonq.store.tables import engine_batches, entries, facts, rates, regions, unsettled
@@ -43,6 +44,7 @@ def insert_bookings(tx: Tx, bookings: Sequence[Booking], *, recorded_at: datetim
     _insert(tx, engine_batches, [row for booking in bookings for row in booking.engine_batches])
     _insert_entries(tx, [booking.entries for booking in bookings], stamp)
     _insert(tx, unsettled, [row for booking in bookings for row in booking.awaited])
+    marks.mark_booked(tx, bookings)
 
 
 def is_any_stored(tx: Tx, own: Sequence[Row]) -> bool:
@@ -63,6 +65,7 @@ def append_revisions(tx: Tx, new_rates: Sequence[Row], revisions: Sequence[Row])
     """
     insert_rates(tx, new_rates)
     _insert(tx, entries, revisions)
+    marks.mark_rows(tx, revisions)
 
 
 def insert_rates(tx: Tx, new: Sequence[Row]) -> None:

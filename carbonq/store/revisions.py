@@ -31,7 +31,7 @@ from sqlalchemy import (
 
 from carbonq.methods import STRICT
 from carbonq.model import EntryReason, RateStatus
-from carbonq.store import compute
+from carbonq.store import compute, marks
 from carbonq.store.database import Tx
 from carbonq.store.dialect import ExactDecimal, UtcDateTime, exact_sum, machine_now, read_exact_sum
 from carbonq.store.ledger import is_current
@@ -151,7 +151,9 @@ def append(tx: Tx, parts: Collection[Part], changes: Sequence[Change], stamp: St
     revised = _revised(tx, parts, changes, stamp)
     names = [column.name for column in entries.c]
     statement = insert(entries).from_select(names, select(*(revised.c[name] for name in names)))
-    return compute.changed(tx, statement)
+    count = compute.changed(tx, statement)
+    marks.mark_revised(tx, parts)
+    return count
 
 
 @dataclass(frozen=True, slots=True)

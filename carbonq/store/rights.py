@@ -14,6 +14,7 @@ from carbonq.store.database import Database
 REGION: Mapping[str, Sequence[str]] = {
     "alembic_version": ("SELECT",),
     "attempts": ("SELECT", "INSERT", "UPDATE"),
+    "budgets": ("SELECT",),
     "chunks": ("SELECT", "UPDATE"),
     "clocks": ("SELECT",),
     "engine_batches": ("SELECT", "INSERT"),
@@ -32,6 +33,7 @@ REGION: Mapping[str, Sequence[str]] = {
     "schema_floor": ("SELECT",),
     "segments": ("INSERT",),
     "source_states": ("SELECT",),
+    "spent_marks": ("INSERT",),
     "throughputs": ("SELECT", "INSERT", "UPDATE"),
     "unsettled": ("INSERT",),
     "workers": ("SELECT", "INSERT", "UPDATE"),

@@ -1,0 +1,118 @@
+"""Keep what budgets have spent: count the windows whose entries changed, and say what was spent at any moment."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+
+from carbonq.budget import Budget, Spent
+from carbonq.store import budgets, marks, spent
+from carbonq.store.database import Database, Tx
+from carbonq.store.dialect import serialise
+from carbonq.store.spent import Counted
+
+#: Windows counted in one transaction: two hours' worth, so that SQLite's one lock is not held for long.
+MAX_WINDOWS = 24
+
+#: After so many machine seconds a tick leaves the rest to the next one.
+TICK_S = 2.0
+
+
+def fold(db: Database, now: datetime, *, tick_s: float = TICK_S) -> bool:
+    """Count marked windows anew, the oldest first; True once nothing is marked. ``now`` is grid time.
+
+    Two at once only wait for each other. Killed anywhere, the marks it has not taken away are there for the next one.
+    Raises StoreUnavailable.
+    """
+    until_s = time.monotonic() + tick_s
+    while True:
+        with db.read() as tx:
+            if not marks.has_marks(tx, until=now) and not budgets.uncounted(tx):
+                return True
+        with db.write() as tx:
+            serialise(tx, "spent marks")
+            _fold_some(tx, now)
+        if time.monotonic() >= until_s:
+            return False
+
+
+def _fold_some(tx: Tx, now: datetime) -> None:
+    windows, mark_ids = marks.marked_windows(tx, until=now, limit=MAX_WINDOWS)
+    by_start: defaultdict[datetime, list[Budget]] = defaultdict(list)
+    for one in budgets.list_(tx):
+        period = one.period_at(now)
+        if period is not None:
+            by_start[period[0]].append(one)
+    kept = spent.totals(tx, [one.budget_id for some in by_start.values() for one in some])
+    counted = spent.count(tx, {one.tenant for some in by_start.values() for one in some}, windows)
+    for start, some in by_start.items():
+        mine = [at for at in windows if at >= start]
+        if mine:
+            _renew(tx, [one for one in some if _is_due(one, start, kept)], start, mine, counted)
+    marks.take_marks(tx, mark_ids)
+    if not marks.has_marks(tx, until=now):
+        budgets.set_counted(tx, budgets.uncounted(tx))
+
+
+def _is_due(budget: Budget, start: datetime, kept: Mapping[str, tuple[datetime, Spent]]) -> bool:
+    """Say whether a budget's sums are of this period or an earlier one, and not of one that began meanwhile."""
+    return budget.budget_id not in kept or kept[budget.budget_id][0] <= start
+
+
+def _renew(tx: Tx, mine: Sequence[Budget], start: datetime, windows: Sequence[datetime], counted: Counted) -> None:
+    """Put what was counted into the cells and sums of budgets whose period began at ``start``."""
+    ids = [one.budget_id for one in mine]
+    kept = spent.totals(tx, ids)
+    for budget_id in ids:
+        if budget_id in kept and kept[budget_id][0] < start:
+            spent.forget(tx, budget_id)
+            del kept[budget_id]
+    before = spent.cells(tx, ids, windows)
+    found = {(one.budget_id, at): _cell(one, at, counted) for one in mine for at in windows}
+    changed = {key: cell for key, cell in found.items() if cell != before.get(key, Spent())}
+    spent.put_cells(tx, changed)
+    for budget_id in ids:
+        total = kept[budget_id][1] if budget_id in kept else Spent()
+        for (one, at), cell in changed.items():
+            if one == budget_id:
+                total = total.plus(cell).less(before.get((one, at), Spent()))
+        if budget_id not in kept or total != kept[budget_id][1]:
+            spent.put_total(tx, budget_id, start, total)
+
+
+def _cell(budget: Budget, window_at: datetime, counted: Counted) -> Spent:
+    total = Spent()
+    for line, by_book in counted.get(window_at, {}).items():
+        if budget.covers(line):
+            total = total.plus(by_book.get(budget.book, Spent()))
+    return total
+
+
+def of(tx: Tx, mine: Sequence[Budget], now: datetime) -> dict[str, Spent]:
+    """Return what budgets have spent in the periods that hold ``now``: the kept sums, and marked windows counted anew.
+
+    Exact in a transaction whose reads all see the same moment. Item budgets have spent nothing: they have no period.
+    """
+    ids = [one.budget_id for one in mine]
+    tenants = {one.tenant for one in mine}
+    windows = {mark.window_at for mark in marks.marks(tx, tenants)}
+    kept = spent.totals(tx, ids)
+    counted = spent.count(tx, tenants, windows)
+    before = spent.cells(tx, ids, windows) if windows else {}
+    found: dict[str, Spent] = {}
+    for one in mine:
+        period = one.period_at(now)
+        found[one.budget_id] = Spent()
+        if period is None:
+            continue
+        start, end = period
+        is_running = one.budget_id in kept and kept[one.budget_id][0] == start
+        total = kept[one.budget_id][1] if is_running else Spent()
+        for at in windows:
+            if start <= at < end:
+                total = total.plus(_cell(one, at, counted))
+                total = total.less(before.get((one.budget_id, at), Spent()) if is_running else Spent())
+        found[one.budget_id] = total
+    return found
