@@ -16,7 +16,7 @@ from carbonq.batching import NO_FIGURES
 from carbonq.clock import ClockKind
 from carbonq.meters.protocol import MeteredPart, MeterInfo
 from carbonq.methods import METHOD
-from carbonq.model import Model, Quality, Rate, RateStatus, Region, WorkClass
+from carbonq.model import DowngradeReason, Model, Quality, Rate, RateStatus, Region, WorkClass
 from carbonq.ratebook import Row, digest
 from carbonq.units import from_quanta, iso, parse_iso, plain
 
@@ -109,7 +109,8 @@ class WorkItem(NamedTuple):
 class EngineBatch:
     """One metered engine call, or a stretch of idle or wasted energy (``items`` empty, ``model`` may be None).
 
-    ``figures``: its fill and speed (``batching.figures``), kept with its first part.
+    ``figures``: its fill and speed (``batching.figures``), kept with its first part. ``downgraded``: why it ran on a
+    smaller model than its items asked for.
     """
 
     engine_batch_id: str
@@ -125,6 +126,7 @@ class EngineBatch:
     software_version: str
     clock: ClockKind
     figures: Mapping[str, object] = field(default_factory=lambda: NO_FIGURES)
+    downgraded: DowngradeReason | None = None
 
 
 class PartRates(NamedTuple):
@@ -162,7 +164,8 @@ class ItemFigures:
 class Figures(Sequence[ItemFigures]):
     """What the items of an engine batch caused over all its parts, for their callers' ``usage.carbon``.
 
-    Kept by column: energies in uJ, grams as whole 1e-15 g. The statuses are the least final ones of all parts.
+    Kept by column: energies in uJ, grams as whole 1e-15 g. The statuses are the least final ones of all parts. All of
+    them asked for ``requested_model``; ``downgraded`` says why a smaller one ran, if one did.
     """
 
     engine_batch_id: str
@@ -178,6 +181,8 @@ class Figures(Sequence[ItemFigures]):
     inventories: Sequence[int | None]
     alternatives: Sequence[int | None]
     savings: Sequence[int | None]
+    requested_model: str | None = None
+    downgraded: DowngradeReason | None = None
 
     def __len__(self) -> int:
         return len(self.energies_uj)

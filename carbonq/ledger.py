@@ -188,6 +188,8 @@ class _Booker:
             inventories=inventories,
             alternatives=alternatives,
             savings=saved,
+            requested_model=columns["requested_model"][0],
+            downgraded=self._batch.downgraded,
         )
 
     def _baseline_at(self, region: str | None, window_at: datetime | None) -> BaselineAt | None:
@@ -258,6 +260,7 @@ class _Booker:
             "dram_meter": info.dram_meter.value,
             "quality": info.quality.value,
             "uncertainty_pct": info.uncertainty_pct,
+            "downgraded": batch.downgraded and batch.downgraded.value,
             **(batch.figures if number == 1 else NO_FIGURES),
         }
 

@@ -60,6 +60,7 @@ class Terms:
     session: str | None = None
     slo_ms: float | None = None
     defer: bool | None = None
+    downgrade: bool | None = None
 
     def over(self, other: Terms) -> Terms:
         """Return these terms, with those of ``other`` where nothing is said here."""
@@ -264,6 +265,15 @@ def _defer(value: Any, param: str) -> bool:
     )
 
 
+def flag(value: Any, *, param: str) -> bool | None:
+    """Read yes or no, as JSON or as text; None for None. Raises InvalidRequest."""
+    if value is None or isinstance(value, bool):
+        return value
+    if value in ("true", "false"):
+        return value == "true"
+    raise InvalidRequest(f"{param} {_shown(value)} is neither true nor false", param=param)
+
+
 def _shown(value: Any) -> str:
     text = repr(value)
     return text if len(text) <= 80 else f"{text[:76]}...{text[-1]}"
@@ -273,6 +283,7 @@ _READERS: Mapping[str, Callable[[Any, str, datetime], Any]] = {
     "class": lambda value, param, _: one_of(value, WorkClass, param=param),
     "deadline": lambda value, param, now: parse_deadline(value, now, param=param),
     "defer": lambda value, param, _: _defer(value, param),
+    "downgrade": lambda value, param, _: flag(value, param=param),
     "late_policy": lambda value, param, _: one_of(value, LatePolicy, param=param),
     "max_gco2e": lambda value, param, _: grams(value, param=param),
     "on_budget": lambda value, param, _: one_of(value, OnBudget, param=param),

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from carbonq.errors import ConfigError
-from carbonq.estimate import SURELY_OVER
+from carbonq.estimate import SURELY_OVER, completion_tokens
 from carbonq.model import Endpoint, Model, Region, Treatment
 
 
@@ -109,3 +110,17 @@ def fits(est_tokens: int, model: Model, smaller: Model) -> bool:
 def is_easy(est_tokens: int, policy: TierPolicy) -> bool:
     """Say whether an item is short enough for the smaller model by the policy."""
     return policy.easy_tokens is not None and est_tokens <= policy.easy_tokens
+
+
+def body_for(body: Mapping[str, Any], model: Model, requested: Model | None) -> dict[str, Any]:
+    """Return what an engine is asked where ``model`` runs instead of ``requested`` (None: it left the settings).
+
+    The answer may be no longer than that of the model that was asked for.
+    """
+    asked = {**body, "model": model.name}
+    if requested is not None and requested.endpoint is Endpoint.CHAT:
+        name = "max_completion_tokens" if body.get("max_completion_tokens") is not None else "max_tokens"
+        limit: object = body.get(name)
+        if limit is None or (type(limit) is int and limit > requested.max_output_tokens):
+            asked[name] = completion_tokens(body, requested)
+    return asked

@@ -15,6 +15,7 @@ from carbonq.api import terms as carriers
 #: Keys of ``carbon`` that a job knows, by the field that says the same.
 FIELDS: Mapping[str, str] = {
     "deadline": "deadline",
+    "downgrade": "downgrade",
     "late_policy": "late_policy",
     "max_carbon_g": "max_gco2e",
     "product_line": "product_line",

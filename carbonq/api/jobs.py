@@ -27,7 +27,7 @@ from carbonq.blobs import Staged
 from carbonq.errors import InvalidRequest
 from carbonq.model import Endpoint, Job, JobState, LatePolicy, NewJob, Region, Scope
 from carbonq.services import cancel, meaning, submit, traced
-from carbonq.store import jobs, overview
+from carbonq.store import downgrades, jobs, overview
 
 router = APIRouter(prefix="/v1/jobs")
 
@@ -63,11 +63,15 @@ FIELDS = (
     Parameter("product_line", "for budgets and reports", {"type": "string", "maxLength": 255}, "search"),
     Parameter("workload", "for budgets and reports", {"type": "string", "maxLength": 255}, "reindex"),
     Parameter("late_policy", "what becomes of items that are late", {"type": "string", "enum": list(LatePolicy)}),
+    Parameter(
+        "downgrade", "whether a smaller model may run it", {"type": "string", "enum": ["true", "false"]}, "false"
+    ),
 )
 
 #: Headers that say what the fields leave out.
 TERMS_HEADERS = (
-    *("X-Carbonq-Deadline", "X-Carbonq-Late-Policy", "X-Carbonq-Max-Gco2e", "X-Carbonq-Product-Line"),
+    *("X-Carbonq-Deadline", "X-Carbonq-Downgrade", "X-Carbonq-Late-Policy", "X-Carbonq-Max-Gco2e"),
+    "X-Carbonq-Product-Line",
     *("X-Carbonq-Regions", "X-Carbonq-Workload"),
 )
 
@@ -314,10 +318,13 @@ def look(api: Api, key: tuple[str, str]) -> Sight:
         job = jobs.get(tx, *key)
         held = api.chunks.of(tx, job)
         sums = api.sums.of(tx, job)
+        is_one_smaller = any(one.model != job.model for one in held)
+        smaller = downgrades.items_of_job(tx, job.job_id) if is_one_smaller else {}
     view = _view(api, job)
     view |= {
         "phase": views.phase(job, held, view["held"]),
         "placement": views.placement_view(held),
+        "downgraded": None if job.retired_at is not None else smaller,
         "carbon": views.carbon_view(sums),
     }
     return Sight(orjson.dumps(view), views.retry_after_s(job, held, api.clock))

@@ -76,6 +76,11 @@ HEADERS: dict[str, tuple[Json, str, Any]] = {
     "X-Accel-Buffering": ({"type": "string"}, "that a proxy must pass each event on at once", "no"),
     "X-Carbonq-Class": ({"type": "string"}, "the class of work it was answered as", "realtime"),
     "X-Carbonq-Deadline": ({"type": "string"}, "a span (`6h`) or a time with its zone", "6h"),
+    "X-Carbonq-Downgrade": (
+        {"type": "string", "enum": ["true", "false"]},
+        "whether a smaller model may run it",
+        "false",
+    ),
     "X-Carbonq-Energy-Wh": ({"type": "string"}, "the call's energy, in Wh", "0.0002"),
     "X-Carbonq-Gco2e": ({"type": "string"}, "the call's marginal emission, in grams", "0.00008"),
     "X-Carbonq-Late-Policy": ({"type": "string", "enum": list(LatePolicy)}, "what becomes of what is late", "expire"),
@@ -94,6 +99,7 @@ _SAID: dict[str, str] = {
     "batch_id": "the batch's id",
     "job_id": "the job's id",
     "message_id": "the message's id, which is the header `webhook-id`",
+    "target_id": "the target's id",
     "webhook_id": "the endpoint's id",
 }
 

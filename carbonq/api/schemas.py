@@ -12,7 +12,7 @@ from typing import Any
 
 from carbonq.errors import InvalidRequest
 from carbonq.model import Endpoint, LatePolicy, Model, NewJob
-from carbonq.terms import grams, label, names, parse_deadline
+from carbonq.terms import flag, grams, label, names, parse_deadline
 
 #: What a job can be called instead of its endpoint.
 KINDS = {"embeddings": Endpoint.EMBEDDINGS, "summarize": Endpoint.CHAT, "chat": Endpoint.CHAT}
@@ -21,6 +21,7 @@ KINDS = {"embeddings": Endpoint.EMBEDDINGS, "summarize": Endpoint.CHAT, "chat": 
 JOB_FIELDS = frozenset(
     {
         "deadline",
+        "downgrade",
         "endpoint",
         "kind",
         "late_policy",
@@ -114,6 +115,7 @@ def new_job(
         late_policy=_late_policy(values.get("late_policy")),
         idempotency_key=idempotency_key,
         metadata=_metadata(values.get("metadata")),
+        may_downgrade=flag(values.get("downgrade"), param="downgrade"),
     )
 
 

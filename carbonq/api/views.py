@@ -48,6 +48,7 @@ def job_view(job: Job) -> dict[str, Any]:
         "deadline_at": iso(job.deadline_at),
         "late_policy": job.late_policy.value,
         "max_carbon_g": decimal_or_none(job.max_carbon_g),
+        "downgrade": job.may_downgrade,
         "is_cancel_requested": job.is_cancel_requested,
         "input_bytes": job.input_bytes,
         "est_tokens": job.est_tokens,

@@ -72,7 +72,8 @@ def show(job_id: JobId, as_json: AsJson = False) -> None:
         return
     names = ("id", "state", "phase", "model", "regions", "created_at", "deadline_at", "started_at", "finished_at")
     counts = [(name, value) for name, value in job["progress"].items() if value]
-    emit_pairs([*((name, job.get(name)) for name in names), *counts])
+    smaller = [(f"downgraded: {reason}", count) for reason, count in (job.get("downgraded") or {}).items()]
+    emit_pairs([*((name, job.get(name)) for name in names), *counts, *smaller])
     for line in results.summary(job)[1:]:
         typer.echo(line)
 

@@ -31,6 +31,10 @@ MaxCarbon = Annotated[str | None, typer.Option("--max-carbon-g", metavar="G", he
 ProductLine = Annotated[str | None, typer.Option("--product-line", metavar="P", help="For budgets and reports.")]
 Workload = Annotated[str | None, typer.Option("--workload", metavar="W", help="For budgets and reports.")]
 LatePolicy = Annotated[str | None, typer.Option("--late", help="After the deadline: finish_late or expire.")]
+Downgrade = Annotated[
+    bool | None,
+    typer.Option("--downgrade/--no-downgrade", help="Whether a smaller model may run it; unset: as the settings say."),
+]
 Wait = Annotated[bool, typer.Option("--wait", help="Wait until it is done; exit status 1 if anything of it failed.")]
 Output = Annotated[str | None, typer.Option("-o", "--output", metavar="OUT", help="Write the results (waits).")]
 Metadata = Annotated[
@@ -55,6 +59,7 @@ class _Ask:
     product_line: str | None
     workload: str | None
     late_policy: str | None
+    downgrade: bool | None
     metadata: list[str] | None
     idempotency_key: str | None
     is_waiting: bool
@@ -71,6 +76,7 @@ class _Ask:
             "product_line": self.product_line,
             "workload": self.workload,
             "late_policy": self.late_policy,
+            "downgrade": self.downgrade,
             "metadata": dict(_pair(one) for one in self.metadata or ()),
         }
 
@@ -98,6 +104,7 @@ def embeddings(
     product_line: ProductLine = None,
     workload: Workload = None,
     late: LatePolicy = None,
+    downgrade: Downgrade = None,
     metadata: Metadata = None,
     idempotency_key: Once = None,
     wait: Wait = False,
@@ -118,6 +125,7 @@ def embeddings(
         product_line,
         workload,
         late,
+        downgrade,
         metadata,
         idempotency_key,
         wait,
@@ -144,6 +152,7 @@ def summarize(
     product_line: ProductLine = None,
     workload: Workload = None,
     late: LatePolicy = None,
+    downgrade: Downgrade = None,
     metadata: Metadata = None,
     idempotency_key: Once = None,
     wait: Wait = False,
@@ -162,6 +171,7 @@ def summarize(
         product_line,
         workload,
         late,
+        downgrade,
         metadata,
         idempotency_key,
         wait,
@@ -187,6 +197,7 @@ def file(
     product_line: ProductLine = None,
     workload: Workload = None,
     late: LatePolicy = None,
+    downgrade: Downgrade = None,
     metadata: Metadata = None,
     idempotency_key: Once = None,
     wait: Wait = False,
@@ -205,6 +216,7 @@ def file(
         product_line,
         workload,
         late,
+        downgrade,
         metadata,
         idempotency_key,
         wait,

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypedDict, TypeVar
 from urllib.parse import quote as quoted
 
 from carbonq.client import items as given
-from carbonq.client.records import Entry, Job, Json, Quote, Region, Why
+from carbonq.client.records import Budget, Entry, Job, Json, Quote, Region, Why
 from carbonq.client.upload import Upload
 from carbonq.errors import InvalidRequest, NotFound
 
@@ -44,6 +44,8 @@ class Terms(TypedDict, total=False):
     """For budgets and reports."""
     late_policy: str | None
     """``finish_late`` (the default) or ``expire``: what becomes of items that are not done by the deadline."""
+    downgrade: bool | None
+    """Whether a smaller model may run it; None leaves it to the installation."""
     metadata: Mapping[str, str] | None
     """Up to 16 texts of your own, shown with the job."""
 
@@ -90,6 +92,8 @@ def _params(**values: object) -> list[tuple[str, str]]:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
     return given.deadline_text(value) if isinstance(value, datetime) else str(value)
 
 
@@ -235,6 +239,25 @@ def plan(hours: float | None) -> Call[Json]:
 def regions() -> Call[list[Region]]:
     """List the regions."""
     return Call(method="GET", path="/v1/regions", read=_each(Region.of))
+
+
+def budgets(*, after: str | None, limit: int, level: str | None) -> Call[Json]:
+    """List a page of budgets, by level and name."""
+    return Call(method="GET", path="/v1/budgets", read=_as_is, params=_params(level=level, after=after, limit=limit))
+
+
+def set_budget(
+    *, level: str, name: str, cap_g: Decimal | float | str, book: str | None, action: str | None
+) -> Call[Budget]:
+    """Set the budget of a level and name; repeating it does nothing more."""
+    body: Json = {"level": level, "name": name, "cap_g": str(cap_g)}
+    body |= {name: value for name, value in (("book", book), ("action", action)) if value is not None}
+    return Call(method="PUT", path="/v1/budgets", read=Budget.of, json=body)
+
+
+def remove_budget(budget_id: str) -> Call[Json]:
+    """Remove a budget."""
+    return Call(method="DELETE", path=f"/v1/budgets/{quoted(budget_id, safe='')}", read=_as_is)
 
 
 def forecasts(zone: str, **more: object) -> Call[Json]:

@@ -110,7 +110,7 @@ class Carbon(Record):
 
 
 class Job(Record):
-    """A job; ``placement`` and ``carbon`` are there when one job is asked for, and not in lists."""
+    """A job; ``placement``, ``downgraded`` (items on a smaller model, by why) and ``carbon`` are not in lists."""
 
     id: str
     state: str
@@ -131,12 +131,14 @@ class Job(Record):
     home_region: str | None = None
     late_policy: str | None = None
     max_carbon_g: Decimal | None = None
+    downgrade: bool | None = None
     product_line: str | None = None
     workload: str | None = None
     metadata: Mapping[str, str] = Field(default_factory=dict)
     infeasible: str | None = None
     error: str | None = None
     placement: Placement | None = None
+    downgraded: Mapping[str, int] | None = None
     carbon: Carbon | None = None
 
     @property
@@ -250,6 +252,36 @@ class Region(Record):
     is_home: bool = False
     moer: RateNow | None = None
     aer: RateNow | None = None
+
+
+class BudgetStatus(Record):
+    """How a budget stands in its running period (grid time); unknown, or none of its kind: None."""
+
+    started_at: datetime | None = None
+    ends_at: datetime | None = None
+    spent_g: Decimal | None = None
+    provisional_g: Decimal | None = None
+    reserved_g: Decimal | None = None
+    left_g: Decimal | None = None
+    unknown_entries: int | None = None
+    unknown_reserved: int | None = None
+    elapsed_share: float | None = None
+    burn_rate: float | None = None
+    exhausted_at: datetime | None = None
+    waiting_chunks: int = 0
+
+
+class Budget(Record):
+    """A cap of grams of one book, and how it stands; ``level`` is ``product_line``, ``workload`` or ``item``."""
+
+    id: str
+    level: str
+    name: str
+    period: str
+    book: str
+    action: str
+    cap_g: Decimal
+    status: BudgetStatus
 
 
 class Entry(Record):

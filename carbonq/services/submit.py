@@ -22,7 +22,8 @@ from carbonq.errors import Conflict, Infeasible, InvalidRequest, StoreUnavailabl
 from carbonq.model import Job, JobState, Model, NewItem, NewJob, Quota, Region, Throughput
 from carbonq.plan import policy
 from carbonq.plan.treatment import TreatmentRules, treatment_of
-from carbonq.services import accepted, hold, quota
+from carbonq.services import accepted, budget_room, hold, quota
+from carbonq.services.budget_room import Gate
 from carbonq.services.meaning import check_meaning
 from carbonq.store import events, items, jobs
 from carbonq.store.database import Database, Tx
@@ -74,6 +75,7 @@ def submit(
     throughputs: Mapping[tuple[str, str], Throughput],
     treatments: TreatmentRules = TreatmentRules(),  # noqa: B008 (frozen)
     quota_limits: Quota = quota.UNLIMITED,
+    gate: Gate | None = None,
 ) -> tuple[Job, bool]:
     """Store a job and return it, and whether it is new (False: the idempotency key's first job came back).
 
@@ -81,7 +83,8 @@ def submit(
 
     Takes over ``staged``: it is published with the job or discarded. Raises InvalidRequest naming the field or line
     (also when the idempotency key stands for another request), Infeasible with the best that can be done,
-    QuotaExceeded where the tenant's ``quota_limits`` leave no room, StoreUnavailable.
+    QuotaExceeded where the tenant's ``quota_limits`` leave no room, CarbonBudgetExceeded where a budget does (``gate``
+    None: nobody asks), StoreUnavailable.
     """
     try:
         staged.sync()
@@ -101,11 +104,15 @@ def submit(
         )
         fleet = accepted.Fleet(regions, models, throughputs, now=now, factor=clock.factor)
         asked = accepted.Asked(model, request.regions, found.est_tokens, chunk_s, request.deadline_at)
+        of_budgets = None if gate is None else gate.ask(request, found.items, regions, throughputs)
         with db.read() as tx:
             infeasible = accepted.shortage(tx, fleet, asked)
+            waits = None if of_budgets is None else budget_room.check(tx, of_budgets, now)
         job = new_job(request, staged.size, found, now, home_region)
         treatment = treatment_of(job.job_id, job.tenant, treatments)
-        job = replace(job, infeasible=infeasible, treatment=treatment)
+        job = replace(job, infeasible=infeasible or waits, treatment=treatment)
+        if of_budgets is not None:
+            job = of_budgets.noted(job)
         return _store(
             db,
             blobs,
@@ -114,7 +121,7 @@ def submit(
             request=request,
             new_items=found.items,
             fingerprint=fingerprint,
-            reserve=lambda tx: _reserve(tx, job, quota_limits, clock.factor),
+            reserve=lambda tx: _reserve(tx, job, quota_limits, clock.factor, of_budgets),
         )
     finally:
         staged.discard()
@@ -359,7 +366,7 @@ def _store(
     return job, True
 
 
-def _reserve(tx: Tx, job: Job, limits: Quota, factor: float) -> None:
+def _reserve(tx: Tx, job: Job, limits: Quota, factor: float, of_budgets: budget_room.Asked | None) -> None:
     quota.reserve(
         tx,
         job.tenant,
@@ -370,6 +377,8 @@ def _reserve(tx: Tx, job: Job, limits: Quota, factor: float) -> None:
         limits=limits,
         factor=factor,
     )
+    if of_budgets is not None:
+        budget_room.reserve(tx, [of_budgets], job.created_at)
 
 
 def _is_stored(db: Database, blobs: BlobStore, job: Job) -> bool:

@@ -243,6 +243,7 @@ class _Maker:
             late_policy=asked.late_policy or LatePolicy.EXPIRE,
             source="batches",
             metadata=batch.metadata or {},
+            may_downgrade=asked.downgrade,
         )
 
     def _cap(self, group: Group) -> Decimal | None:

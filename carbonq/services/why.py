@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from carbonq.clock import Clock
 from carbonq.errors import InvalidRequest
-from carbonq.model import ChunkState, Job, LatePolicy, Model, Region, RegionState, Signal, Throughput
+from carbonq.model import ChunkState, DowngradeReason, Job, LatePolicy, Model, Region, RegionState, Signal, Throughput
 from carbonq.plan import capacity, hardware, policy
 from carbonq.plan.because import Facts, because
 from carbonq.plan.capacity import window_starts
@@ -40,6 +40,13 @@ MAX_WINDOWS = 2016
 
 #: How far past the last deadline cleaner windows are looked for: twelve hours.
 WINDOWS_AFTER = 144
+
+
+#: Why a smaller model runs work than was asked for.
+_SMALLER: Mapping[str, str] = {
+    DowngradeReason.BUDGET: "a carbon budget says to downgrade what does not fit it",
+    DowngradeReason.POLICY: "the installation's settings send such work there (`[tiers]`)",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +113,7 @@ def why(db: Database, job: Job, world: World, clock: Clock, *, after: str | None
     teller = _Teller(db, job, world, clock.factor, now=now, until_at=until_at)
     return WhyPage(
         now=now,
-        summary=_nothing_of(job) if not found else summary_of(found, groups),
+        summary=_nothing_of(job) if not found else summary_of(found, groups, job.model),
         groups=tuple(teller.tell(group) for group in page),
         has_more=start + limit < len(groups),
     )
@@ -121,8 +128,8 @@ def _nothing_of(job: Job) -> str:
     return "The job has no chunks yet: they are made within seconds, and planned at once."
 
 
-def summary_of(found: Sequence[ChunkFacts], groups: Sequence[Sequence[ChunkFacts]]) -> str:
-    """Say in a sentence or two where all the chunks are and why; there is at least one."""
+def summary_of(found: Sequence[ChunkFacts], groups: Sequence[Sequence[ChunkFacts]], model: str) -> str:
+    """Say in a sentence or two where all the chunks are and why; there is at least one. ``model`` was asked for."""
     reasons = Counter("never run" if _is_never_run(one) else one.reason or "no place yet" for one in found)
     placed = [one for one in found if not _is_never_run(one)]
     regions = Counter(one.region for one in placed if one.region is not None)
@@ -134,7 +141,19 @@ def summary_of(found: Sequence[ChunkFacts], groups: Sequence[Sequence[ChunkFacts
         text += "; regions: " + ", ".join(f"{name} {count:,}" for name, count in regions.most_common())
         first, last = f"{min(windows):%d %b %H:%MZ}", f"{max(windows):%d %b %H:%MZ}"
         text += f"; window {first}" if first == last else f"; windows from {first} to {last}"
-    return text + "."
+    return text + "." + _downgraded(found, model)
+
+
+def _downgraded(found: Sequence[ChunkFacts], model: str) -> str:
+    """Say how many items a smaller model runs than was asked for, and why; nothing where none does."""
+    counts: Counter[tuple[str, str]] = Counter()
+    for one in found:
+        if one.downgraded is not None:
+            counts[one.model, one.downgraded] += one.items
+    return "".join(
+        f" {items:,} item{'s are' if items != 1 else ' is'} for {name} instead of {model}: {_SMALLER[reason]}."
+        for (name, reason), items in sorted(counts.items())
+    )
 
 
 def _is_never_run(one: ChunkFacts) -> bool:
@@ -149,7 +168,7 @@ def _grouped(found: Sequence[ChunkFacts]) -> list[list[ChunkFacts]]:
             *(one.region, one.window_at is None, one.state, one.has_ticket, one.has_run),
             *(one.reason, one.planned_at, one.signal),
             *(one.model, one.regions, one.deadline_at, hardware.round_to_digits(one.est_tokens, 1)),
-            one.error is None,
+            *(one.downgraded, one.error is None),
         )
         groups.setdefault(key, []).append(one)
     return list(groups.values())

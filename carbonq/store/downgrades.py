@@ -9,13 +9,13 @@ from decimal import Decimal
 
 from sqlalchemy import func, select
 
-from carbonq.model import Chunk, ChunkState, DowngradeReason, ItemState, Signal
+from carbonq.model import AttemptOutcome, Chunk, ChunkState, DowngradeReason, ItemState, Signal
 from carbonq.store import placements as placement_rows
 from carbonq.store.bulk import update_columns
 from carbonq.store.chunks import COLUMNS, from_row
 from carbonq.store.database import Tx
 from carbonq.store.dialect import is_any_of
-from carbonq.store.tables import chunks, items, jobs, placements
+from carbonq.store.tables import attempts, chunks, items, jobs, placements
 
 #: Which chunks may still change, in SQL for statements that bind by column.
 _MAY_CHANGE = "state IN ('waiting', 'placed') AND dispatched_at IS NULL"
@@ -85,12 +85,21 @@ def about_to_start(tx: Tx, models: Sequence[str], before: datetime) -> list[tupl
 
 
 def failed(tx: Tx) -> list[str]:
-    """Return the downgraded chunks whose last try failed and that wait for another."""
-    statement = select(chunks.c.chunk_id).where(
-        chunks.c.state.in_((ChunkState.WAITING.value, ChunkState.PLACED.value)),
-        chunks.c.dispatched_at.is_(None),
-        chunks.c.downgraded.is_not(None),
-        chunks.c.error.is_not(None),
+    """Return the downgraded chunks that wait for another try because the last one failed, or two or more were lost.
+
+    One worker that falls silent says nothing against the model.
+    """
+    last = (attempts.c.chunk_id == chunks.c.chunk_id) & (attempts.c.token == chunks.c.token - 1)
+    statement = (
+        select(chunks.c.chunk_id)
+        .join(attempts, last)
+        .where(
+            chunks.c.state.in_((ChunkState.WAITING.value, ChunkState.PLACED.value)),
+            chunks.c.dispatched_at.is_(None),
+            chunks.c.downgraded.is_not(None),
+            chunks.c.error.is_not(None),
+            (attempts.c.outcome == AttemptOutcome.FAILED.value) | (chunks.c.attempt > 1),
+        )
     )
     return list(tx.execute(statement).scalars())
 
@@ -106,8 +115,8 @@ def requested_models(tx: Tx, chunk_ids: Sequence[str]) -> dict[str, str]:
     return {chunk_id: model for chunk_id, model in tx.execute(statement)}
 
 
-def items_of_job(tx: Tx, job_id: str) -> dict[DowngradeReason, int]:
-    """Count a job's items that run, or ran, on a smaller model than it asked for, by reason."""
+def items_of_job(tx: Tx, job_id: str) -> dict[str, int]:
+    """Count a job's items that run, or ran, on a smaller model than it asked for, by reason (``DowngradeReason``)."""
     statement = (
         select(chunks.c.downgraded, func.count())
         .select_from(items)
@@ -115,4 +124,4 @@ def items_of_job(tx: Tx, job_id: str) -> dict[DowngradeReason, int]:
         .where(items.c.job_id == job_id, chunks.c.downgraded.is_not(None))
         .group_by(chunks.c.downgraded)
     )
-    return {DowngradeReason(reason): int(count) for reason, count in tx.execute(statement)}
+    return {reason: int(count) for reason, count in tx.execute(statement)}

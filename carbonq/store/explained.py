@@ -18,7 +18,7 @@ class ChunkFacts:
     """A chunk and the placement in force; ``items`` are the asked job's. Times are grid times, durations machine s.
 
     ``has_run`` says that a worker took it at least once: what is cancelled or expires before that is done too;
-    ``error`` why its last try gave it back.
+    ``error`` why its last try gave it back, ``downgraded`` why a smaller model runs it than was asked for.
     """
 
     chunk_id: str
@@ -43,6 +43,7 @@ class ChunkFacts:
     items: int
     has_run: bool
     error: str | None
+    downgraded: str | None = None
 
 
 def of_job(tx: Tx, job_id: str) -> list[ChunkFacts]:
@@ -77,6 +78,7 @@ def of_job(tx: Tx, job_id: str) -> list[ChunkFacts]:
             held.c.held,
             exists().where(attempts.c.chunk_id == chunks.c.chunk_id),
             chunks.c.error,
+            chunks.c.downgraded,
         )
         .select_from(
             chunks.join(held, held.c.chunk_id == chunks.c.chunk_id).outerjoin(

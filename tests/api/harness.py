@@ -64,6 +64,8 @@ CARBON = {
     "quality": "estimated",
     "status": "provisional",
     "inventory_status": "missing",
+    "requested_model": "wordllama-256",
+    "downgraded": None,
     "method": "1",
     "windows": [{"window": "2026-01-01T12:00:00.000000Z", "moer": None, "aer": None}],
 }

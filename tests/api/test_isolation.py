@@ -30,11 +30,13 @@ from tests.databases import opened
 #: Names of parameters that hold ids, and of what. ``after`` is the id of whatever the route lists.
 IDS = {
     "batch_id": "batch",
+    "budget_id": "budget",
     "entry_id": "entry",
     "file_id": "file",
     "input_file_id": "file",
     "job_id": "job",
     "message_id": "message",
+    "target_id": "target",
     "webhook_id": "webhook",
 }
 
@@ -42,6 +44,7 @@ IDS = {
 LISTS = {
     "/v1/admin/log": "log",
     "/v1/batches": "batch",
+    "/v1/budgets": "budget",
     "/v1/files": "file",
     "/v1/forecasts/issues": None,
     "/v1/jobs": "job",
@@ -50,6 +53,7 @@ LISTS = {
     "/v1/jobs/{job_id}/why": "chunk",
     "/v1/ledger": "entry",
     "/v1/ledger.csv": "entry",
+    "/v1/targets": "target",
     "/v1/webhook_endpoints": "webhook",
     "/v1/webhooks": "webhook",
     "/v1/webhooks/{webhook_id}/deliveries": "message",
@@ -57,10 +61,10 @@ LISTS = {
 
 #: Parameters and fields that name nobody's things.
 _NO_IDS = """
-    action as_of at carbon completion_window deadline encoding_format endpoint event_type event_types expires_after file
-    format from head keep_old_secret_active_for_24_hours secret url
-    header hours input items kind late_policy limit max_carbon_g max_tokens messages metadata model month name order
-    output_expires_after product_line purpose region regions revision revisions signal since source state status stream
+    action as_of at book cap_g carbon completion_window deadline downgrade encoding_format endpoint event_type event_types expires_after file
+    clock format from g_per_1k_tokens head keep_old_secret_active_for_24_hours secret url
+    header hours input items kind late_policy level limit max_carbon_g max_tokens messages metadata model month months_back name order
+    output_expires_after product_line purpose region regions revision revisions section signal since source state status stream
     stream_options to tokens workload zone If-Match If-None-Match If-Range Prefer Range
 """
 NO_IDS = frozenset(_NO_IDS.split())
@@ -104,12 +108,18 @@ def made(harness: Harness, http: httpx.Client, tenant: str) -> World:
     webhook = f"/v1/webhooks/{hook.json()['id']}"
     assert http.post(f"{webhook}/test", json={"event_type": "job.completed"}).status_code == 202
     messages = [one["id"] for one in http.get(f"{webhook}/deliveries").json()["data"]]
+    target = http.put("/v1/targets", json={"g_per_1k_tokens": "0.5", "model": word})
+    assert target.status_code == 200, target.text
+    budget = http.put("/v1/budgets", json={"level": "product_line", "name": word, "cap_g": "5"})
+    assert budget.status_code == 200, budget.text
     with harness.db.read() as tx:
         log = [f"log_{one.log_id}" for one in admin_log.page(tx, tenant=tenant)]
     return World(
         tenant,
         {
             "batch": [batch["id"], open_batch["id"]],
+            "budget": [budget.json()["id"]],
+            "target": [target.json()["id"]],
             "chunk": chunks,
             "custom": [f"{word}-1"],
             "entry": book(harness, f"eb_{tenant}", tenant=tenant, job_id=final)[:1],

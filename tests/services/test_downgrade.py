@@ -14,6 +14,7 @@ import pytest
 from sqlalchemy import select, update
 
 from carbonq.model import (
+    AttemptOutcome,
     Chunk,
     ChunkState,
     DowngradeReason,
@@ -256,11 +257,23 @@ def test_a_chunk_whose_items_are_all_too_long_stays(database: Database, tmp_path
     assert world.get(chunk.chunk_id) == chunk
 
 
+def _try(world: Bench, chunk_id: str, outcome: AttemptOutcome, *, is_counted: bool = True) -> None:
+    """Let a worker take a chunk and give it back."""
+    with world.db.write() as tx:
+        values = {"state": ChunkState.PLACED.value, "region": "south", "dispatched_at": machine_now(tx)}
+        tx.execute(update(tables.chunks).where(tables.chunks.c.chunk_id == chunk_id).values(**values))
+        claim = leases.claim(tx, chunk_id, worker_id="w", region="south", lease_s=60, now=T0)
+        assert claim is not None
+        error = None if outcome is AttemptOutcome.YIELDED else "it did not go well"
+        leases.give_back(tx, chunk_id, claim.token, is_counted=is_counted, outcome=outcome, now=T0, error=error)
+
+
 def test_what_failed_on_the_smaller_model_goes_back_to_the_one_asked_for(world: Bench) -> None:
     (chunk,) = world.items("one", "two")
+    _try(world, chunk.chunk_id, AttemptOutcome.FAILED)  # on the big one, which says nothing of the small one
     world.downgrade([chunk])
     assert world.restore() == []
-    world.change(chunk.chunk_id, error="1 item failed in the engine", attempt=1)
+    _try(world, chunk.chunk_id, AttemptOutcome.FAILED, is_counted=False)
     (again,) = world.restore()
     assert world.restore() == []
     assert world.get(chunk.chunk_id).state is ChunkState.DONE
@@ -270,6 +283,18 @@ def test_what_failed_on_the_smaller_model_goes_back_to_the_one_asked_for(world: 
     assert world.held() == {again: ["a-0", "a-1"]}
     # It is not sent back and forth.
     assert world.downgrade([after]) == set()
+
+
+def test_what_was_given_back_for_another_reason_stays_on_the_smaller_model(world: Bench) -> None:
+    (chunk,) = world.items("one", "two")
+    world.downgrade([chunk])
+    _try(world, chunk.chunk_id, AttemptOutcome.YIELDED, is_counted=False)
+    assert world.restore() == []
+    _try(world, chunk.chunk_id, AttemptOutcome.LOST)
+    assert world.restore() == []
+    # Two workers in a row fell silent over it: it may be the model.
+    _try(world, chunk.chunk_id, AttemptOutcome.LOST)
+    assert len(world.restore()) == 1
 
 
 def test_nothing_is_written_for_nothing(world: Bench) -> None:

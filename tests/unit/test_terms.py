@@ -36,6 +36,7 @@ def test_every_key_is_read() -> None:
                     "class": "interactive",
                     "deadline": "90m",
                     "defer": True,
+                    "downgrade": False,
                     "late_policy": "expire",
                     "max_gco2e": 0.1,
                     "on_budget": "wait",
@@ -61,6 +62,7 @@ def test_every_key_is_read() -> None:
         "s",
         250.0,
         True,
+        False,
     )
     assert terms.load(terms.dump(found)) == found
     assert terms.load(terms.dump(Terms())) == Terms()
@@ -125,6 +127,19 @@ def test_what_is_wrong_is_named(carrier: dict[str, Any], param: str, words: str)
 def test_keys_of_another_kind_of_call_are_passed_over_where_they_go_with_every_call() -> None:
     assert read(headers={"X-Carbonq-Session": "s", "X-Carbonq-Workload": "w"}) == Terms(workload="w")
     assert read(defaults={"slo_ms": 5}) == Terms()
+
+
+@pytest.mark.parametrize("carrier", ["body", "metadata", "headers", "file", "defaults"])
+def test_a_downgrade_is_allowed_or_refused_by_any_carrier(carrier: str) -> None:
+    name = {"metadata": "carbonq_downgrade", "headers": "X-Carbonq-Downgrade"}.get(carrier, "downgrade")
+    for said in (True, False):
+        found = read(**{carrier: {name: said if carrier == "body" else str(said).lower()}})
+        assert found.downgrade is said
+        assert terms.load(terms.dump(found)) == found
+    assert read(body={"downgrade": False}, defaults={"downgrade": True}).downgrade is False
+    assert read().downgrade is None
+    error = refused(**{carrier: {name: "no"}})
+    assert "'no' is neither true nor false" in error.message
 
 
 def test_a_line_says_its_number() -> None:

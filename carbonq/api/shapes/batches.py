@@ -30,6 +30,9 @@ class BatchTerms(Shape):
     workload: Annotated[str, eg("reindex", max_length=255)] = OUT
     late_policy: Annotated[LatePolicy, eg("expire", says="what becomes of lines that are late; expire")] = OUT
     defer: Annotated[Literal[True, "true"], eg(True, says="what a batch does anyway")] = OUT
+    downgrade: Annotated[
+        bool | Literal["true", "false"], eg(False, says="whether a smaller model may run it (`models.NAME.smaller`)")
+    ] = OUT
 
 
 class ExpiresAfter(Shape):

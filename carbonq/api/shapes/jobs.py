@@ -26,6 +26,7 @@ from carbonq.api.shapes.words import (
 )
 from carbonq.model import (
     ChunkState,
+    DowngradeReason,
     Endpoint,
     HeldKind,
     ItemState,
@@ -65,6 +66,7 @@ class JobTerms(Shape):
     product_line: Annotated[str, eg("search", max_length=255)] = OUT
     workload: Annotated[str, eg("reindex", max_length=255)] = OUT
     late_policy: LatePolicy = OUT
+    downgrade: Annotated[bool, eg(False, says="whether a smaller model may run it (`models.NAME.smaller`)")] = OUT
 
 
 class NewJob(Shape):
@@ -79,6 +81,7 @@ class NewJob(Shape):
     product_line: Annotated[str, eg("search", max_length=255)] = OUT
     workload: Annotated[str, eg("reindex", max_length=255)] = OUT
     late_policy: LatePolicy = OUT
+    downgrade: Annotated[bool, eg(False, says="whether a smaller model may run it (`models.NAME.smaller`)")] = OUT
     metadata: Annotated[dict[str, str], eg({"team": "search"}, max_length=16)] = OUT
     carbon: JobTerms = OUT
     items: Annotated[
@@ -136,6 +139,7 @@ class Job(Shape):
     deadline_at: Time
     late_policy: LatePolicy
     max_carbon_g: Annotated[str | None, eg(None)]
+    downgrade: Annotated[bool | None, eg(None, says="whether a smaller model may run it; null: nobody said")]
     is_cancel_requested: bool
     input_bytes: Count
     est_tokens: Count
@@ -247,6 +251,10 @@ class WholeJob(Job):
     """A job with its placement and its carbon figures."""
 
     placement: Placement
+    downgraded: Annotated[
+        dict[DowngradeReason, int] | None,
+        eg({"budget": 12}, says="items that a smaller model runs, by why; null: not kept any more"),
+    ]
     carbon: Annotated[CarbonSums | None, Field(description="null before anything of it has run")]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 from carbonq.api.shapes.words import OUT, EntryId, ModelName, OpenShape, RegionName, Time, Unix, eg
-from carbonq.model import Quality, RateStatus
+from carbonq.model import DowngradeReason, Quality, RateStatus
 
 
 class RealtimeTerms(OpenShape):
@@ -107,6 +107,8 @@ class Carbon(OpenShape):
     status: RateStatus
     inventory_status: RateStatus
     method: Annotated[str, eg("carbonq-1")]
+    requested_model: Annotated[str | None, eg("wordllama-256", says="what was asked for; the answer's `model` ran")]
+    downgraded: Annotated[DowngradeReason | None, eg(None, says="why a smaller model ran")]
     windows: list[WindowThen]
     why: Because | None
 

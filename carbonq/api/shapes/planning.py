@@ -41,6 +41,7 @@ class NewQuote(Shape):
     product_line: Annotated[str, eg("search", max_length=255)] = OUT
     workload: Annotated[str, eg("reindex", max_length=255)] = OUT
     late_policy: LatePolicy = OUT
+    downgrade: Annotated[bool, eg(False)] = OUT
     metadata: Annotated[dict[str, str], eg({"team": "search"}, max_length=16)] = OUT
     carbon: JobTerms = OUT
     items: Annotated[int | list[Any], eg(1000, says="a count, or a list as for a submit")]
