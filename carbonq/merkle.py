@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -126,6 +126,30 @@ def path(leaves: Sequence[bytes], index: int) -> list[bytes]:
         paired = [node(row[at], row[at + 1]) for at in range(0, len(row) - 1, 2)]
         row = [*paired, row[-1]] if len(row) % 2 else paired
         index >>= 1
+    return found
+
+
+def blocks(start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """Cut leaves ``start`` up to ``stop`` into the largest subtrees that are whole in any tree: first leaf and size."""
+    while start < stop:
+        size = 1 << ((stop - start).bit_length() - 1)
+        if start:
+            size = min(size, start & -start)
+        yield start, size
+        start += size
+
+
+def hidden(leaves: Sequence[bytes], shown: Iterable[tuple[int, int]]) -> list[bytes]:
+    """Return the proof that all of some leaves are in a tree at once: the hashes of the subtrees that hold the others.
+
+    ``shown`` are ranges of leaves, in order and apart. The hashes are those of ``blocks`` of each gap, left to right:
+    whoever has the shown leaves, and the number of all of them, knows where each belongs. Linear in the leaves.
+    """
+    found: list[bytes] = []
+    done = 0
+    for start, stop in (*shown, (len(leaves), len(leaves))):
+        found += [root_of(leaves[at : at + size]) for at, size in blocks(done, start)]
+        done = stop
     return found
 
 

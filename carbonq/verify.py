@@ -5,12 +5,16 @@ One file, Python 3.11 standard library only, shares no code with carbonq: copy i
 
     python verify.py FILE.csv        (or FILE.csv.gz; "-" reads standard input; --json for a machine)
     python verify.py --proof PROOF.json [--head HASH]
+    python verify.py --audit AUDIT.json [--head HASH] [--expect IDS.txt]       (or AUDIT.json.gz; --json)
 
 The second form checks that one entry is under a seal: from what is stored of it to the seal's root, and from there to
-the head, the hash of the newest seal; give the head that you filed yourself.
+the head, the hash of the newest seal; give the head that you filed yourself. The third does so for all entries of a
+customer's month at once, recomputes each and their sums, and says which of the entry ids in IDS.txt (one a line, those
+you kept) are not in the file.
 
-Exit status 0: all is consistent. 1: some is not; each is named. 2: the file is no ledger export, or no proof.
-Memory: about 50 bytes a line of engine batches that are not complete in the file, 150 bytes an engine batch.
+Exit status 0: all is consistent. 1: some is not; each is named. 2: the file is no ledger export, proof or audit file.
+Memory: about 50 bytes a line of engine batches that are not complete in the file, 150 bytes an engine batch; of audit
+files 40 bytes a sealed revision, 150 bytes an engine batch and a page of the file (64 MB at most).
 """
 
 from __future__ import annotations
@@ -1015,21 +1019,29 @@ def _path_problems(document: Any, seal: dict[str, Any], vouching: dict[str, Any]
 
 
 def _reference_problems(document: Any, entry: dict[str, Any], batch: dict[str, Any]) -> Iterator[str]:
+    for table, own in _wanted(entry, batch):
+        values = document[table].get(own)
+        if values is None:
+            yield f"{own} of {table} is missing"
+        elif not _is_digest(own, values):
+            yield f"{own} is not the digest of its values"
+    if "placement" in entry and _hash(b"\x00", document["placement"] or "") != entry["placement"]:
+        yield "the placement is not the entry's"
+
+
+def _wanted(entry: Mapping[str, Any], batch: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return which rows of which tables an entry and its engine batch refer to by digest."""
     wanted = {("rates", entry.get(f"{name}_rate_id")) for name in ("moer", "aer", "baseline")}
     wanted |= {("facts", entry.get("baseline_fact_id")), ("facts", batch.get("fact_id"))}
     restated_by = entry.get("restatement_id")
     if restated_by is not None and re.fullmatch(r"rst_[0-9a-f]{32}", restated_by):  # older ones are no digests
         wanted.add(("restatements", restated_by))
-    for table, own in sorted((table, own) for table, own in wanted if own is not None):
-        values = document[table].get(own)
-        if values is None:
-            yield f"{own} of {table} is missing"
-            continue
-        text = json.dumps(list(values.values()), ensure_ascii=False, separators=(",", ":"))
-        if own.partition("_")[2] != hashlib.sha256(text.encode()).hexdigest()[:32]:
-            yield f"{own} is not the digest of its values"
-    if "placement" in entry and _hash(b"\x00", document["placement"] or "") != entry["placement"]:
-        yield "the placement is not the entry's"
+    return sorted((table, own) for table, own in wanted if own is not None)
+
+
+def _is_digest(own: str, values: Mapping[str, Any]) -> bool:
+    text = json.dumps(list(values.values()), ensure_ascii=False, separators=(",", ":"))
+    return own.partition("_")[2] == hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def _line(document: Any, entry: dict[str, Any], batch: dict[str, Any]) -> dict[str, str]:
@@ -1089,6 +1101,589 @@ def _main_proof(path: str, head: str | None, *, as_json: bool) -> int:
     return 1 if proof.problems else 0
 
 
+# --- audit files ------------------------------------------------------------------------------------------------
+
+
+class NotAnAudit(Exception):
+    """The input is no audit file."""
+
+
+@dataclass
+class Audit:
+    """What an audit file shows; ``head`` vouches for ``sealed`` of the entry revisions."""
+
+    tenant: str
+    month: str
+    api_key_id: str | None
+    head: str | None = None
+    head_seal: int | None = None
+    entries: int = 0
+    revisions: int = 0
+    sealed: int = 0
+    seals: int = 0
+    whole_batches: int = 0
+    partial_batches: int = 0
+    problems: list[Problem] = field(default_factory=list["Problem"])
+
+    def summary(self) -> str:
+        """Return one sentence."""
+        of_key = "" if self.api_key_id is None else f" with key {self.api_key_id}"
+        what = f"{self.entries} entries ({self.revisions} revisions) of {self.tenant}{of_key} in {self.month}"
+        batches = f"{self.whole_batches} whole and {self.partial_batches} partial engine batches"
+        if self.problems:
+            return f"NOT consistent: {len(self.problems)} problems among {what}; {batches}"
+        under = f"{self.sealed} revisions under {self.seals} seals, {self.revisions - self.sealed} not sealed"
+        vouching = "" if self.head is None else f"; head {self.head} (seal {self.head_seal})"
+        return f"consistent: {what} recomputed, {batches}; {under}{vouching}"
+
+
+#: Characters of one member of a list, and how many are read at once.
+_MEMBER, _CHUNK = 64 * 2**20, 2**20
+
+_SPACE = re.compile(r"[ \t\r\n]*")
+
+
+def _refuse(text: str) -> Any:
+    raise NotAnAudit(f"it has the number {text[:40]}; its numbers are whole")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise NotAnAudit("an object has a member twice")
+    return found
+
+
+class _Members:
+    """Reads one JSON object member by member, and lists among them value by value, in bounded memory."""
+
+    def __init__(self, stream: IO[str]) -> None:
+        self._stream = stream
+        self._text, self._at, self._is_end = "", 0, False
+        self._decoder = json.JSONDecoder(object_pairs_hook=_unique, parse_float=_refuse, parse_constant=_refuse)
+
+    def _fill(self) -> bool:
+        """Read more; False at the end."""
+        if self._is_end:
+            return False
+        more = self._stream.read(max(_CHUNK, len(self._text) - self._at))
+        self._is_end = not more
+        self._text, self._at = self._text[self._at :] + more, 0
+        return bool(more)
+
+    def next(self) -> str:
+        """Return the next character that is no space, without taking it; empty at the end."""
+        while True:
+            found = _SPACE.match(self._text, self._at)
+            self._at = self._at if found is None else found.end()
+            if self._at < len(self._text):
+                return self._text[self._at]
+            if not self._fill():
+                return ""
+
+    def take(self, wanted: str) -> None:
+        """Take one character. Raises NotAnAudit where another one stands."""
+        found = self.next()
+        if found != wanted:
+            raise NotAnAudit("it is cut off" if not found else f"there is {found!r} where {wanted!r} belongs")
+        self._at += 1
+
+    def value(self) -> Any:
+        """Take a whole value."""
+        self.next()
+        while True:
+            try:
+                found, end = self._decoder.raw_decode(self._text, self._at)
+            except json.JSONDecodeError as error:
+                if len(self._text) - self._at > _MEMBER:
+                    raise NotAnAudit(f"a member has more than {_MEMBER} characters, or is no JSON") from error
+                if not self._fill():
+                    raise NotAnAudit(f"it is cut off, or no JSON ({error.msg})") from error
+                continue
+            if end < len(self._text) or not self._fill():
+                self._at = end
+                return found
+
+    def name(self, wanted: str, *, is_first: bool = False) -> None:
+        """Take the name of the next member, which must be this one."""
+        if not is_first:
+            self.take(",")
+        found = self.value()
+        if found != wanted:
+            raise NotAnAudit(f"there is {str(found)[:40]!r} where {wanted!r} belongs")
+        self.take(":")
+
+    def list(self) -> Iterator[Any]:
+        """Give the values of a list."""
+        self.take("[")
+        if self.next() != "]":
+            yield self.value()
+            while self.next() != "]":
+                self.take(",")
+                yield self.value()
+        self.take("]")
+
+
+#: Members before the lists, in order.
+_AUDIT_FIRST = (
+    *("carbonq_audit", "tenant", "month", "api_key_id", "made_at", "software_version", "boundary", "methods", "head"),
+    "head_hash",
+)
+
+#: What an entry says by its place in the file, and what its group shares: its own columns are none of these.
+_PLACED = frozenset(
+    {
+        *("entry_id", "engine_batch_id", "part", "supersedes", "revision", "moer_rate_id", "aer_rate_id"),
+        *("baseline_rate_id", "baseline_fact_id", "restatement_id", "placement", "baseline_region"),
+        *("baseline_window_at",),
+    }
+)
+
+_CELLS = tuple(sorted(REQUIRED))
+_CELL_AT = {name: index for index, name in enumerate(_CELLS)}
+
+_SUM_KEYS = ("clock", "kind", "quality", "method", "moer_status", "aer_status")
+_SUM_TOKENS = ("prompt_tokens", "cached_tokens", "completion_tokens")
+_SUM_ENERGIES = ("gpu_uj", "cpu_uj", "dram_uj", "energy_uj")
+_SUM_GRAMS = ("emission_g", "inventory_g", "embodied_g", "transfer_g", "baseline_g", "saved_g")
+_SUM_UNKNOWN = (
+    *(("unmetered", "energy_uj"), ("unrated", "emission_g"), ("unrated_aer", "inventory_g")),
+    ("no_embodied", "embodied_g"),
+)
+
+_WINDOW_US = 300_000_000
+
+
+def _as_content(table: str, values: Mapping[str, Any]) -> bytes:
+    """Return the hash of a row's leaf, written as it was hashed."""
+    text = json.dumps(values, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
+    return hashlib.sha256(f"\x00{table} 1 {text}".encode()).digest()
+
+
+class _Tree:
+    """A tree of which some leaves are known and the others are whole subtrees between them (RFC 6962, section 2.1)."""
+
+    def __init__(self, hidden: str) -> None:
+        self._hidden = bytes.fromhex(hidden)
+        self._used = 0
+        self._peaks: list[tuple[int, bytes]] = []  # leaves and hash of whole subtrees, largest first
+        self._count = 0
+
+    def _add(self, size: int, hashed: bytes) -> None:
+        while self._peaks and self._peaks[-1][0] == size:
+            hashed = hashlib.sha256(b"\x01" + self._peaks.pop()[1] + hashed).digest()
+            size *= 2
+        self._peaks.append((size, hashed))
+        self._count = sum(size for size, _ in self._peaks)
+
+    def skip(self, to: int) -> bool:
+        """Take hidden subtrees up to a leaf; False where there are not enough of them, or it lies behind."""
+        if to < self._count:
+            return False
+        while self._count < to:
+            size = 1 << ((to - self._count).bit_length() - 1)
+            if self._count:
+                size = min(size, self._count & -self._count)
+            one = self._hidden[self._used : self._used + 32]
+            self._used += 32
+            if len(one) < 32:
+                return False
+            self._add(size, one)
+        return True
+
+    def root(self, known: Iterable[tuple[int, bytes]], count: int) -> str:
+        """Return the root over ``count`` leaves; empty where the hidden ones are not what belongs between the known."""
+        for index, hashed in known:
+            if not self.skip(index) or index >= count:
+                return ""
+            self._add(1, hashed)
+        if not self.skip(count) or self._used != len(self._hidden) or not self._peaks:
+            return ""
+        *rest, (_, own) = self._peaks
+        for _, left in reversed(rest):
+            own = hashlib.sha256(b"\x01" + left + own).digest()
+        return own.hex()
+
+
+class _Sums:
+    """Sums of entries alike in ``_SUM_KEYS`` and in whether they have a saving; grams in whole 1e-15 g."""
+
+    def __init__(self) -> None:
+        self.groups: dict[tuple[Any, ...], dict[str, int | None]] = {}
+
+    def add(self, key: tuple[Any, ...], figures: Mapping[str, int | None]) -> None:
+        group = self.groups.setdefault(key, {})
+        for name, value in figures.items():
+            if value is not None:
+                group[name] = (group.get(name) or 0) + value
+            else:
+                group.setdefault(name, None)
+
+    def listed(self) -> dict[tuple[Any, ...], dict[str, Any]]:
+        """Return the groups as the file writes them."""
+        return {
+            key: {
+                name: grams_text(value) if name in _SUM_GRAMS and value is not None else value
+                for name, value in group.items()
+            }
+            for key, group in self.groups.items()
+        }
+
+
+def _month(text: str) -> tuple[int, int]:
+    """Return where a month (``2026-11``) begins and ends, in microseconds since 1970."""
+    found = re.fullmatch(r"(\d{4})-(0[1-9]|1[0-2])", text, re.ASCII)
+    if found is None:
+        raise NotAnAudit(f"month is {text!r}")
+    year, month = int(found[1]), int(found[2])
+    following = f"{year + month // 12:04d}-{month % 12 + 1:02d}"
+    return second(f"{text}-01T00:00:00.000000Z", "month"), second(f"{following}-01T00:00:00.000000Z", "month")
+
+
+class _Auditor:
+    """Goes through an audit file once."""
+
+    def __init__(self, first: Mapping[str, Any], expected: set[str]) -> None:
+        self.audit = Audit(first["tenant"], first["month"], first["api_key_id"])
+        self._expected = expected
+        self._methods = set(first["methods"])
+        self._checker = _Checker(_CELLS, keep=False)
+        self._row = 0
+        self._leaves: dict[int, tuple[array[int], bytearray]] = {}  # seal -> indexes and hashes of leaves
+        self._by_key: dict[str | None, _Sums] = {}
+        self._reasons: dict[str, int] = {}
+        self._batch = ""
+        self._seen: set[str] = set()
+        self._parts: list[tuple[int, int, int, frozenset[int]]] = []  # of the engine batch being read
+        self._start, self._end = _month(first["month"])
+
+    def say(self, who: str, what: str) -> None:
+        """Note a problem."""
+        self.audit.problems.append(Problem(0, who, what))
+
+    def page(self, page: Mapping[str, Any]) -> None:
+        """Check a page: its parts of engine batches, and what they refer to."""
+        _check_members(page, {"rates", "facts", "restatements", "placements", "parts"}, "a page")
+        for table in ("rates", "facts", "restatements"):
+            for own, values in page[table].items():
+                if not _is_digest(own, values):
+                    self.say(own, f"of {table} is not the digest of its values")
+        for hashed, text in page["placements"].items():
+            if _hash(b"\x00", text) != hashed:
+                self.say(hashed, "of placements is not the hash of its text")
+        for part in page["parts"]:
+            self._part(page, part)
+
+    def _part(self, page: Mapping[str, Any], part: Mapping[str, Any]) -> None:
+        _check_members(part, {"engine_batch", "sealed", "entries"}, "a part of an engine batch")
+        batch = part["engine_batch"]
+        name = f"{batch['engine_batch_id']}.{batch['part']}"
+        if batch["engine_batch_id"] != self._batch:
+            self._end_batch()
+            self._batch = batch["engine_batch_id"]
+            if self._batch in self._seen:
+                self.say(self._batch, "the engine batch is here twice")
+            self._seen.add(self._batch)
+        hashes: dict[tuple[int, int], bytes] = {}
+        newest: dict[int, tuple[int, Mapping[str, Any]]] = {}
+        for group in part["entries"]:
+            for entry, row in self._group(page, batch, group):
+                revision, position = entry["revision"], int(entry["entry_id"].rpartition(".")[2])
+                if (revision, position) in hashes:
+                    self.say(entry["entry_id"], f"revision {revision} is here twice")
+                hashes[revision, position] = _as_content("entries", entry)
+                if position not in newest or newest[position][0] < revision:
+                    newest[position] = (revision, entry)
+                self._entry(entry, row)
+        for position, (revision, entry) in newest.items():
+            missing = [number for number in range(1, revision) if (number, position) not in hashes]
+            if missing:
+                self.say(entry["entry_id"], f"revision {missing[0]} is missing before revision {revision}")
+            self._add(batch, entry)
+        self.audit.revisions += len(hashes)
+        self.audit.entries += len(newest)
+        self._keep(name, part["sealed"], _as_content("engine_batches", batch), hashes)
+        window = second(batch["window_at"], "window_at")
+        self._parts.append((batch["part"], batch["parts"], window, frozenset(newest)))
+
+    def _group(
+        self, page: Mapping[str, Any], batch: dict[str, Any], group: Mapping[str, Any]
+    ) -> Iterator[tuple[dict[str, Any], list[str]]]:
+        """Give each entry of a group as it was hashed, with its cells as an export's line has them."""
+        _check_members(group, {"shared", "columns", "rows"}, "a group of entries")
+        shared, columns = group["shared"], group["columns"]
+        if columns[0] != "position" or _PLACED.intersection(columns) or len(set(columns)) != len(columns):
+            raise NotAnAudit(f"a group of entries has the columns {columns}")
+        if {"position", *columns[1:]} & shared.keys() or {"entry_id", "engine_batch_id", "part"} & shared.keys():
+            raise NotAnAudit("a group of entries says something twice")
+        prefix, revision = f"{batch['engine_batch_id']}.{batch['part']}.", shared["revision"]
+        common = shared | {"engine_batch_id": batch["engine_batch_id"], "part": batch["part"]}
+        document = {"rates": page["rates"], "facts": page["facts"]}
+        self._check_references(page, common, batch, f"{prefix}{group['rows'][0][0]}")
+        cells = _line(document, common | {"entry_id": "", "supersedes": None}, batch)
+        base = [cells[name] for name in _CELLS]
+        places = [(_CELL_AT[name], index) for index, name in enumerate(columns) if name in _CELL_AT]
+        for values in group["rows"]:
+            if len(values) != len(columns):
+                raise NotAnAudit(f"a row of {prefix}* has {len(values)} values for {len(columns)} columns")
+            entry_id = f"{prefix}{values[0]}"
+            entry = common | {
+                name: value for name, value in zip(columns[1:], values[1:], strict=True) if value is not None
+            }
+            entry["entry_id"] = entry_id
+            row = base.copy()
+            for at, index in places:
+                row[at] = _cell(values[index])
+            row[_CELL_AT["entry_id"]] = entry_id
+            if revision != 1:
+                entry["supersedes"] = row[_CELL_AT["supersedes"]] = f"{entry_id}#{revision - 1}"
+            yield entry, row
+
+    def _check_references(
+        self, page: Mapping[str, Any], entry: Mapping[str, Any], batch: Mapping[str, Any], who: str
+    ) -> None:
+        for table, own in _wanted(entry, batch):
+            if own not in page[table]:
+                raise NotAnAudit(f"{own} of {table} is missing; {who} refers to it")
+        if "placement" in entry and entry["placement"] not in page["placements"]:
+            self.say(who, "the placement it ran under is missing")
+
+    def _entry(self, entry: Mapping[str, Any], row: list[str]) -> None:
+        self._row += 1
+        self._checker.take(row, self._row)
+        for one in self._checker.report.problems:
+            self.say(one.entry_id, one.what)
+        self._checker.report.problems.clear()
+        self._expected.discard(entry["entry_id"])
+        self._reasons[entry["reason"]] = self._reasons.get(entry["reason"], 0) + 1
+        if entry.get("tenant") != self.audit.tenant:
+            self.say(entry["entry_id"], f"tenant is {entry.get('tenant')!r}, the file is of {self.audit.tenant!r}")
+        if self.audit.api_key_id not in {None, entry.get("api_key_id")}:
+            self.say(entry["entry_id"], f"api_key_id is {entry.get('api_key_id')!r}, not {self.audit.api_key_id!r}")
+        if not self._start <= second(entry["window_at"], "window_at") < self._end:
+            self.say(entry["entry_id"], f"window_at is {entry['window_at']}, not in {self.audit.month}")
+        if entry["window_at"] != row[_CELL_AT["window"]]:
+            self.say(
+                entry["entry_id"], f"window_at is {entry['window_at']}, of its engine batch {row[_CELL_AT['window']]}"
+            )
+
+    def _add(self, batch: Mapping[str, Any], entry: Mapping[str, Any]) -> None:
+        one = {"clock": batch["clock"], "quality": batch["quality"], **entry}
+        key = (*(one[name] for name in _SUM_KEYS), one.get("saved_g") is not None)
+        figures: dict[str, int | None] = {"entries": 1, "items": int(one["kind"] == "item" and one["part"] == 1)}
+        figures |= {name: int(one.get(column) is None) for name, column in _SUM_UNKNOWN}
+        cells = {name: _cell(one.get(name)) for name in (*_SUM_TOKENS, *_SUM_ENERGIES, *_SUM_GRAMS)}
+        try:
+            figures |= {name: integer(cells, name) for name in (*_SUM_TOKENS, *_SUM_ENERGIES)}
+            figures |= {name: quanta(cells, name) for name in _SUM_GRAMS}
+        except Wrong as error:
+            self.say(one["entry_id"], str(error))
+            return
+        self._by_key.setdefault(one.get("api_key_id"), _Sums()).add(key, figures)
+
+    def _keep(self, name: str, places: Any, batch: bytes, hashes: Mapping[tuple[int, int], bytes]) -> None:
+        """Remember which leaves of which seals a part's hashes are."""
+        waiting = set(hashes)
+        for place in places:
+            _check_members(place, {"seal", "leaf", "lines"}, "a place under a seal")
+            indexes, kept = self._leaves.setdefault(place["seal"], (array("Q"), bytearray()))
+            indexes.append(place["leaf"])
+            kept += batch
+            for revision, start, end, leaf in place["lines"]:
+                for position in range(start, min(end, start + len(hashes)) + 1):
+                    hashed = hashes.get((revision, position))
+                    if hashed is None:
+                        self.say(f"{name}.{position}", f"revision {revision} is said to be sealed and is not shown")
+                        break
+                    indexes.append(leaf + position - start)
+                    kept += hashed
+                    waiting.discard((revision, position))
+        self.audit.sealed += len(hashes) - len(waiting)
+
+    def _end_batch(self) -> None:
+        """Check that no part of the engine batch is left out between others, nor before or after within the month."""
+        parts, self._parts = self._parts, []
+        if not parts:
+            return
+        numbers = [number for number, *_ in parts]
+        if numbers != list(range(numbers[0], numbers[0] + len(numbers))):
+            self.say(self._batch, f"the parts {numbers} of the engine batch are not one after the other")
+        if any(positions != parts[0][3] for *_, positions in parts):
+            self.say(self._batch, "the parts of the engine batch do not show the same entries")
+        first, last = parts[0], parts[-1]
+        if first[0] > 1 and first[2] > self._start:
+            self.say(self._batch, f"part {first[0] - 1} of the engine batch is missing")
+        if last[0] < last[1] and last[2] + _WINDOW_US < self._end:
+            self.say(self._batch, f"part {last[0] + 1} of the engine batch is missing")
+
+    def end_pages(self) -> None:
+        """Check what is known only when all pages were seen."""
+        self._end_batch()
+        report = self._checker.finish()
+        self.audit.whole_batches, self.audit.partial_batches = report.whole_batches, report.partial_batches
+        for one in report.problems:
+            self.say(one.entry_id, one.what)
+        used = {key[_SUM_KEYS.index("method")] for sums in self._by_key.values() for key in sums.groups}
+        for method in sorted(used.difference(self._methods)):
+            self.say(method, "the text of the method is missing")
+        for entry_id in sorted(self._expected):
+            self.say(entry_id, "is expected and not in the file")
+
+    def seals(self, given: Iterable[Mapping[str, Any]]) -> dict[int, str]:
+        """Check each seal's root and return the texts of the headers by number."""
+        found: dict[int, str] = {}
+        for one in given:
+            _check_members(one, {"header", "hidden"}, "a seal")
+            header = _content(one["header"], "seal")
+            number = header["seal"]
+            if number in found or number not in self._leaves:
+                self.say(f"seal {number}", "is here twice" if number in found else "holds no entry of the file")
+                continue
+            found[number] = one["header"]
+            indexes, kept = self._leaves.pop(number)
+            known = sorted((index, bytes(kept[at * 32 : at * 32 + 32])) for at, index in enumerate(indexes))
+            if _Tree(one["hidden"]).root(known, header["leaves"]) != header["root"]:
+                self.say(f"seal {number}", "the entries shown and the hashes of the others do not lead to its root")
+        for number in sorted(self._leaves):
+            self.say(f"seal {number}", "is missing")
+        self.audit.seals = len(found)
+        return found
+
+    def chain(self, first: Mapping[str, Any], found: Mapping[int, str], hidden: str, head: str | None) -> None:
+        """Check that each seal leads to the head, and that this is the one given."""
+        hashed = {number: _hash(b"\x02", text) for number, text in found.items()}
+        if first["head"] is None:
+            if found or hidden or first["head_hash"]:
+                self.say("head", "is missing")
+        else:
+            vouching = _content(first["head"], "seal")
+            self.audit.head, self.audit.head_seal = _hash(b"\x02", first["head"]), vouching["seal"]
+            if self.audit.head != first["head_hash"]:
+                self.say("head", f"its hash is {self.audit.head}, not {first['head_hash']}")
+            if any(number > vouching["seal"] for number in found):
+                self.say("head", "a seal of the file is newer than the head")
+            if found.get(vouching["seal"], first["head"]) != first["head"]:
+                self.say("head", f"is not seal {vouching['seal']} of the file")
+            known = [
+                (number - 1, bytes.fromhex(one)) for number, one in sorted(hashed.items()) if number < vouching["seal"]
+            ]
+            if known and _Tree(hidden).root(known, vouching["seal"] - 1) != vouching["history"]:
+                self.say("head", "the seals of the file do not lead to it")
+            if not known and hidden:
+                self.say("head", "there are hashes of other seals, and none that they belong to")
+        if head is not None and head not in {self.audit.head, *hashed.values()}:
+            self.say("head", f"the file leads to {self.audit.head}; no seal in it has the hash {head}")
+
+    def sums(self, sums: Mapping[str, Any]) -> None:
+        """Compare the sums with those of the entries that were seen; not where entries are wrong."""
+        if self.audit.problems:
+            return
+        expected = {
+            "api_key_id": self.audit.api_key_id,
+            "entries": self.audit.entries,
+            "revisions": self.audit.revisions,
+            "unsealed_revisions": self.audit.revisions - self.audit.sealed,
+            "reasons": self._reasons,
+        }
+        _check_members(sums, {*expected, "customer", "keys"}, "sums")
+        for name, value in expected.items():
+            if sums[name] != value:
+                self.say(f"sums.{name}", f"is {sums[name]!r}, the entries give {value!r}")
+        total = _Sums()
+        for one in self._by_key.values():
+            for key, group in one.groups.items():
+                total.add(key, group)
+        self._compare("sums.customer", sums["customer"], total)
+        keys = {one["api_key_id"]: one["groups"] for one in sums["keys"]}
+        if len(keys) != len(sums["keys"]) or keys.keys() != self._by_key.keys():
+            self.say("sums.keys", f"has the keys {[one['api_key_id'] for one in sums['keys']]}")
+            return
+        for own, groups in keys.items():
+            self._compare(f"sums.keys[{own}]", groups, self._by_key[own])
+
+    def _compare(self, where: str, groups: Sequence[Mapping[str, Any]], own: _Sums) -> None:
+        given = {tuple(group.get(name) for name in (*_SUM_KEYS, "has_saving")): group for group in groups}
+        expected = own.listed()
+        if len(given) != len(groups) or given.keys() != expected.keys():
+            self.say(where, f"has {len(groups)} groups, the entries give {len(expected)}, or other ones")
+            return
+        for key, figures in expected.items():
+            names = (*_SUM_KEYS, "has_saving")
+            for name in sorted({*figures, *given[key]} - {*names}):
+                if name not in figures or name not in given[key] or given[key][name] != figures[name]:
+                    value, text = given[key].get(name), "/".join(map(str, key))
+                    self.say(where, f"{name} of {text} is {value!r}, the entries give {figures.get(name)!r}")
+
+
+def _check_members(value: Mapping[str, Any], names: set[str], what: str) -> None:
+    if set(value) != names:
+        raise NotAnAudit(f"{what} has the members {sorted(value)}, not {sorted(names)}")
+
+
+def check_audit(stream: IO[str], *, head: str | None = None, expected: Iterable[str] = ()) -> Audit:
+    """Check an audit file: each entry, their sums, and that what is sealed leads to the head.
+
+    ``head`` is the hash of a seal that was filed elsewhere: it must be the file's head, or another seal in it.
+    ``expected`` are ids of entries that must be there. Raises NotAnAudit.
+    """
+    members = _Members(stream)
+    try:
+        members.take("{")
+        first: dict[str, Any] = {}
+        for index, name in enumerate(_AUDIT_FIRST):
+            members.name(name, is_first=not index)
+            first[name] = members.value()
+        if first["carbonq_audit"] is True or first["carbonq_audit"] != 1:
+            raise NotAnAudit(f"its layout {first['carbonq_audit']!r} is unknown")
+        auditor = _Auditor(first, set(expected))
+        members.name("pages")
+        for page in members.list():
+            auditor.page(page)
+        auditor.end_pages()
+        members.name("seals")
+        found = auditor.seals(members.list())
+        members.name("history")
+        auditor.chain(first, found, members.value(), head)
+        members.name("sums")
+        auditor.sums(members.value())
+        members.take("}")
+        if members.next():
+            raise NotAnAudit("there is something behind its end")
+    except Wrong as error:
+        raise NotAnAudit(str(error)) from error
+    except _Scattered as error:
+        raise NotAnAudit("a part of an engine batch is here twice") from error
+    except UnicodeError as error:
+        raise NotAnAudit("it is not UTF-8 text") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise NotAnAudit(f"its compression is broken: {error}") from error
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError, RecursionError) as error:
+        raise NotAnAudit(f"a part of it cannot be read ({error!r:.200})") from error
+    return auditor.audit
+
+
+def _main_audit(path: str, head: str | None, expect: str | None, *, as_json: bool) -> int:
+    try:
+        expected: list[str] = []
+        if expect is not None:
+            with open(expect, encoding="utf-8") as lines:
+                expected = [line.strip() for line in lines if line.strip()]
+        with open(path, "rb") as probe:
+            is_zipped = probe.read(2) == b"\x1f\x8b"
+        with (gzip.open if is_zipped else open)(path, "rt", encoding="utf-8") as stream:
+            audit = check_audit(stream, head=head, expected=expected)
+    except (NotAnAudit, OSError, UnicodeError) as error:
+        print(f"{path}: {error}", file=sys.stderr)
+        return 2
+    if as_json:
+        print(json.dumps(asdict(audit) | {"is_consistent": not audit.problems}, indent=2))
+    else:
+        for problem in audit.problems:
+            print(f"{problem.entry_id}: {problem.what}")
+        print(audit.summary())
+    return 1 if audit.problems else 0
+
+
 def _option(given: list[str], name: str) -> str | None:
     """Take an option and its value out of the arguments; None where it is not there or has no value."""
     if name not in given[:-1]:
@@ -1102,11 +1697,13 @@ def _option(given: list[str], name: str) -> str | None:
 def main(arguments: list[str] | None = None) -> int:
     """Run the command line and return the exit status."""
     given = list(sys.argv[1:] if arguments is None else arguments)
-    head, proof = _option(given, "--head"), _option(given, "--proof")
-    if proof is not None and set(given) <= {"--json"}:
+    head, proof, audit, expect = (_option(given, name) for name in ("--head", "--proof", "--audit", "--expect"))
+    if proof is not None and set(given) <= {"--json"} and not (audit or expect):
         return _main_proof(proof, head, as_json="--json" in given)
+    if audit is not None and set(given) <= {"--json"} and not proof:
+        return _main_audit(audit, head, expect, as_json="--json" in given)
     paths = [argument for argument in given if argument != "--json"]
-    if len(paths) != 1 or paths[0] in {"-h", "--help"} or proof or head:
+    if len(paths) != 1 or paths[0] in {"-h", "--help"} or proof or head or audit or expect:
         print(__doc__)
         return 0 if paths[:1] in (["-h"], ["--help"]) else 2
     try:

@@ -77,6 +77,7 @@ def _document(tx: Tx, part: StoredPart, entry: StoredEntry, place: Sealed, heads
         path = merkle.path(seals.hashes(tx, below=head.seal), own.seal - 1)
         history = {"index": own.seal - 1, "path": _hex(path)}
     batch_fact = [] if part.fact_id is None else [part.fact_id]
+    plans = [] if entry.placement_id is None else [entry.placement_id]
     own_fact = [] if entry.fact_id is None else [entry.fact_id]
     return {
         "carbonq_proof": VERSION,
@@ -85,7 +86,7 @@ def _document(tx: Tx, part: StoredPart, entry: StoredEntry, place: Sealed, heads
         "rates": leaves.values(tx, "rate", entry.rate_ids),
         "facts": leaves.values(tx, "fact", [*batch_fact, *own_fact]),
         "restatements": leaves.values(tx, "rst", [] if entry.restatement_id is None else [entry.restatement_id]),
-        "placement": None if entry.placement_id is None else leaves.placement(tx, entry.placement_id),
+        "placement": leaves.placement_texts(tx, plans).get(entry.placement_id or ""),
         "seal": own.header(),
         "history": history,
         "head": head.header(),

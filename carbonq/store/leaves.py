@@ -71,11 +71,17 @@ class StoredPart:
 
 
 def stored(
-    tx: Tx, where: Span | Sequence[str], *, revisions: Sequence[int] | None = None, has_content: bool = False
+    tx: Tx,
+    where: Span | Sequence[str],
+    *,
+    revisions: Sequence[int] | None = None,
+    only: Sequence[ColumnElement[bool]] = (),
+    has_content: bool = False,
 ) -> dict[PartKey, StoredPart]:
     """Read parts of engine batches and their entries with the hashes of their rows, by default all revisions.
 
-    ``where`` is a range of engine batch ids, or some; ``has_content`` also keeps what was hashed.
+    ``where`` is a range of engine batch ids, or some; ``only`` are further conditions on entries; ``has_content`` also
+    keeps what was hashed.
     """
     found: dict[PartKey, StoredPart] = {}
     names = [stored_text(tx, engine_batches.c[name]) for name in _BATCH_NAMES]
@@ -88,7 +94,7 @@ def stored(
         part = StoredPart(merkle.leaf(content), content if has_content else None, values.get("fact_id"))
         found[values["engine_batch_id"], values["part"]] = part
     names = [stored_text(tx, entries.c[name]) for name in _ENTRY_NAMES]
-    terms = [within(tx, entries, where)]
+    terms = [within(tx, entries, where), *only]
     if revisions is not None:
         terms.append(entries.c.revision.in_(revisions))
     rows = tx.execute(select(*names).where(*terms)).all()
@@ -133,14 +139,19 @@ _DIGEST = re.compile(r"rst_[0-9a-f]{32}")
 
 def _placements(tx: Tx, wanted: Iterable[str | None]) -> dict[str, str]:
     """Return the hash of what each placement said, as entries carry it."""
-    ids = sorted(one for one in wanted if one is not None)
+    texts = placement_texts(tx, [one for one in wanted if one is not None])
+    return {placement_id: merkle.leaf(text).hex() for placement_id, text in texts.items()}
+
+
+def placement_texts(tx: Tx, wanted: Iterable[str]) -> dict[str, str]:
+    """Return by id the texts of placements whose hashes entries carry; those that are not stored are left out."""
+    ids = sorted(set(wanted))
     names = [stored_text(tx, placements.c[name]) for name in _PLACEMENT_NAMES]
     found: dict[str, str] = {}
     for start in range(0, len(ids), _AT_ONCE):
         term = placements.c.placement_id.in_(ids[start : start + _AT_ONCE])
         for placement_id, *row in tx.execute(select(placements.c.placement_id, *names).where(term)):
-            content = merkle.content("placements", _known(_PLACEMENT_NAMES, row))
-            found[placement_id] = merkle.leaf(content).hex()
+            found[placement_id] = merkle.content("placements", _known(_PLACEMENT_NAMES, row))
     return found
 
 
@@ -181,13 +192,6 @@ def find(
     part = stored(tx, [row.engine_batch_id], revisions=[row.revision], has_content=True)[key]
     wanted = f"{entry_id}#{row.revision}"
     return key, part, next(one for one in part.entries if one.key == wanted)
-
-
-def placement(tx: Tx, placement_id: str) -> str | None:
-    """Return the text of a placement whose hash entries carry; None where it is not stored."""
-    names = [stored_text(tx, placements.c[name]) for name in _PLACEMENT_NAMES]
-    row = tx.execute(select(*names).where(placements.c.placement_id == placement_id)).one_or_none()
-    return None if row is None else merkle.content("placements", _known(_PLACEMENT_NAMES, row))
 
 
 def values(tx: Tx, prefix: Prefix, ids: Iterable[str]) -> dict[str, dict[str, str | None]]:
