@@ -8,6 +8,7 @@
     ├── NotFound            ask for something else
     ├── Conflict            the thing is not in a state that allows this
     ├── QuotaExceeded       come back later or ask for less
+    ├── CarbonBudgetExceeded  wait for the next period, ask for less, or have the owner raise the cap
     ├── ConfigError         fix the settings or the machine (names the setting and the way out)
     ├── Unavailable         try again later
     │   ├── StoreUnavailable
@@ -23,6 +24,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
+from decimal import Decimal
 
 
 class CarbonqError(Exception):
@@ -99,6 +102,32 @@ class QuotaExceeded(CarbonqError):
     def __init__(self, message: str, *, retry_after_s: float | None = None, code: str | None = None) -> None:
         super().__init__(message, code=code)
         self.retry_after_s = retry_after_s
+
+
+class CarbonBudgetExceeded(CarbonqError):
+    """A carbon budget has no room for the request; grams are gCO2e, ``ends_at`` is the grid time its period ends.
+
+    ``ends_at`` is None for a budget of items, whose ``line`` (1-based) is the one that does not fit; ``adds_g`` is None
+    where no rate is known and the budget is used up.
+    """
+
+    code = "carbon_budget_exceeded"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        budget_id: str,
+        cap_g: Decimal,
+        spent_g: Decimal,
+        reserved_g: Decimal,
+        adds_g: Decimal | None,
+        ends_at: datetime | None,
+        line: int | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.budget_id, self.cap_g, self.spent_g, self.reserved_g = budget_id, cap_g, spent_g, reserved_g
+        self.adds_g, self.ends_at, self.line = adds_g, ends_at, line
 
 
 class ConfigError(CarbonqError):

@@ -6,6 +6,7 @@ import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from decimal import Decimal
 
 from carbonq.budget import Budget, Spent
 from carbonq.store import budgets, marks, spent
@@ -116,3 +117,24 @@ def of(tx: Tx, mine: Sequence[Budget], now: datetime) -> dict[str, Spent]:
                 total = total.less(before.get((one.budget_id, at), Spent()) if is_running else Spent())
         found[one.budget_id] = total
     return found
+
+
+def at_least(tx: Tx, budget: Budget, now: datetime) -> Decimal:
+    """Return what a budget has spent without counting windows anew, where that was done once: for reservations.
+
+    Entries that are not counted yet are in it as they were booked; one that was booked twice counts twice until then.
+    """
+    if budgets.uncounted(tx, budget.budget_id):
+        return of(tx, [budget], now)[budget.budget_id].spent_g
+    period = budget.period_at(now)
+    assert period is not None
+    start, end = period
+    # Before the sums: a mark that is counted and taken away in between is counted twice rather than never.
+    pending = [
+        grams
+        for mark in marks.marks(tx, [budget.tenant])
+        if start <= mark.window_at < end and budget.covers(mark.line)
+        if (grams := mark.grams(budget.book)) is not None
+    ]
+    started_at, total = spent.totals(tx, [budget.budget_id]).get(budget.budget_id, (start, Spent()))
+    return sum(pending, total.spent_g if started_at == start else Decimal(0))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -19,9 +19,10 @@ from carbonq import ids
 from carbonq.blobs import BlobStore
 from carbonq.clock import Clock
 from carbonq.errors import CarbonqError, StoreUnavailable, Unavailable
-from carbonq.model import Job, Quota, Region
+from carbonq.model import Job, Quota, Region, Throughput
 from carbonq.plan.treatment import TreatmentRules, treatment_of
-from carbonq.services import hold, inputs, quota, submit
+from carbonq.services import budget_room, hold, inputs, quota, submit
+from carbonq.services.budget_room import Asked, Gate
 from carbonq.services.checked import Checked
 from carbonq.services.quota import UNLIMITED
 from carbonq.services.standing import Standing
@@ -67,6 +68,16 @@ class _Made:
     one: Waiting
     job: Job
     offset: int
+    asked: Asked | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A job that nothing refuses, with what is expected of it and the sentence where it will have to wait."""
+
+    waiting: Waiting
+    asked: Asked | None = None
+    waits: str | None = None
 
 
 class GroupCommit:
@@ -145,7 +156,8 @@ class GroupCommit:
 class GroupStore:
     """Stores a group of checked jobs.
 
-    ``regions`` returns the regions as they are now, ``quota_of`` the limits of a tenant.
+    ``regions`` returns the regions as they are now, ``quota_of`` the limits of a tenant, ``learned`` the speeds that
+    were learned; ``gate`` asks budgets, None: nobody does.
     """
 
     def __init__(
@@ -159,8 +171,11 @@ class GroupStore:
         regions: Callable[[], Sequence[Region]],
         quota_of: Callable[[str], Quota] = lambda _: UNLIMITED,
         treatments: TreatmentRules = TreatmentRules(),  # noqa: B008 (frozen)
+        gate: Gate | None = None,
+        learned: Callable[[], Mapping[tuple[str, str], Throughput]] = dict[tuple[str, str], Throughput],
     ) -> None:
         self._db, self._blobs, self._clock, self._standing = db, blobs, clock, standing
+        self._gate, self._learned = gate, learned
         self._home_region, self._regions, self._treatments = home_region, regions, treatments
         self._quota_of = quota_of
 
@@ -182,9 +197,10 @@ class GroupStore:
     def _store(self, group: Sequence[Waiting]) -> None:
         with self._db.read() as tx:
             ready = self._admit(tx, group)
+        ready = self._ask_budgets(ready)
         if not ready:
             return
-        pieces = _pieces(ready)
+        pieces = _pieces([one.waiting for one in ready])
         made = self._make(ready, pieces)
         key = made[0].job.input_blob
         with self._blobs.stage() as staged:
@@ -229,7 +245,25 @@ class GroupStore:
                 ready.append(one)
         return ready
 
-    def _make(self, ready: Sequence[Waiting], pieces: Sequence[bytes]) -> list[_Made]:
+    def _ask_budgets(self, ready: Sequence[Waiting]) -> list[_Ready]:
+        """Answer what budgets refuse, and return the others with what is expected of them."""
+        if self._gate is None:
+            return [_Ready(one) for one in ready]
+        found: list[_Ready] = []
+        now, regions, learned = self._clock.now(), self._regions(), self._learned()
+        for one in ready:
+            try:
+                asked = self._gate.ask(one.checked.request, one.checked.found.items, regions, learned)
+                waits = None
+                if asked is not None:
+                    with self._db.read() as tx:
+                        waits = budget_room.check(tx, asked, now)
+                found.append(_Ready(one, asked, waits))
+            except CarbonqError as error:
+                one.future.set_exception(error)
+        return found
+
+    def _make(self, ready: Sequence[_Ready], pieces: Sequence[bytes]) -> list[_Made]:
         now = self._clock.now()
         # In order of arrival, whatever the same millisecond brought.
         names = sorted(ids.new("job") for _ in ready)
@@ -237,22 +271,26 @@ class GroupStore:
         made: list[_Made] = []
         offset = 0
         regions = self._regions()
-        for name, one, piece in zip(names, ready, pieces, strict=True):
-            checked = one.checked
+        for name, found, piece in zip(names, ready, pieces, strict=True):
+            one, checked = found.waiting, found.waiting.checked
             size = len(one.data)
             job = submit.new_job(checked.request, size, checked.found, now, self._home_region)
             treatment = treatment_of(name, job.tenant, self._treatments)
-            infeasible = self._standing.shortage(regions, checked.asked, now)
+            infeasible = self._standing.shortage(regions, checked.asked, now) or found.waits
             job = replace(job, job_id=name, input_blob=key, infeasible=infeasible, treatment=treatment)
-            made.append(_Made(one, job, offset))
+            made.append(_Made(one, job if found.asked is None else found.asked.noted(job), offset, found.asked))
             offset += len(piece)
         return made
 
     def _reserve(self, tx: Tx, made: Sequence[_Made], now: datetime) -> None:
-        """Count a group in, each tenant's jobs together. Raises QuotaExceeded: they are stored one by one then."""
+        """Count a group in, each tenant's jobs together, and reserve of their budgets.
+
+        Raises QuotaExceeded, CarbonBudgetExceeded: they are stored one by one then.
+        """
         # In one order everywhere, or the groups of two processes lock each other out.
         for tenant in sorted({one.job.tenant for one in made}):
             self._count(quota.reserve, tx, [one.one for one in made if one.job.tenant == tenant], now)
+        budget_room.reserve(tx, [one.asked for one in made if one.asked is not None], now)
 
     def _count(self, act: Callable[..., None], tx: Tx, alike: Sequence[Waiting], now: datetime) -> None:
         """Ask whether there is room for some jobs of one tenant. Raises QuotaExceeded."""

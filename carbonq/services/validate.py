@@ -12,16 +12,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from decimal import Decimal
+from typing import NamedTuple
 
 from carbonq import terms
 from carbonq.blobs import BlobStore
 from carbonq.clock import Clock
-from carbonq.errors import InvalidRequest, NotFound, QuotaExceeded, StoreUnavailable
+from carbonq.errors import CarbonBudgetExceeded, InvalidRequest, NotFound, QuotaExceeded, StoreUnavailable
 from carbonq.model import Job, LatePolicy, Model, NewItem, NewJob, Quota, Region, Throughput
 from carbonq.plan.treatment import TreatmentRules, treatment_of
-from carbonq.services import accepted, batch_input, blob_place, hold, meaning, quota, quote, submit, traced
+from carbonq.services import accepted, batch_input, blob_place, budget_room, hold, meaning, quota, quote, submit, traced
 from carbonq.services.apart import Postponed
 from carbonq.services.batch_input import MAX_ERRORS, Group, Reading, error_view
+from carbonq.services.budget_room import Asked, Gate
 from carbonq.store import batches, events, files, items, jobs, regions, throughputs
 from carbonq.store.batches import Batch, BatchState
 from carbonq.store.database import Database, Tx
@@ -52,6 +54,7 @@ class Rules:
     price_weight_g: float = 0.0
     treatments: TreatmentRules = TreatmentRules()  # noqa: RUF009 (frozen)
     quota: Quota = quota.UNLIMITED
+    gate: Gate | None = None
 
 
 def validate(  # noqa: PLR0917 - what a tick is given
@@ -137,7 +140,7 @@ def _validate(db: Database, blobs: BlobStore, clock: Clock, rules: Rules, batch_
             raise NotFound(f"the input file {batch.input_file_id} is not there any more", code="input_file_missing")
         with blobs.open(blob) as stream:
             reading = batch_input.read(stream, batch, rules.models, rules.limits)
-        made: list[tuple[Job, Sequence[NewItem]]] = []
+        made: list[_Made] = []
         if not reading.errors:
             made = _Maker(db, batch, reading, rules, blob=blob, there=there, learned=learned, clock=clock).jobs()
     except NotFound as lost:
@@ -154,9 +157,17 @@ def _validate(db: Database, blobs: BlobStore, clock: Clock, rules: Rules, batch_
     try:
         with db.write() as tx:
             return _store(tx, batch, reading, made, now, limits=rules.quota, factor=clock.factor)
-    except QuotaExceeded as error:
+    except (QuotaExceeded, CarbonBudgetExceeded) as error:
         reading.errors.append(error_view(error))
         return _fail(db, batch, reading, now)
+
+
+class _Made(NamedTuple):
+    """A job on its way into the database, with its items and what is asked of budgets for it."""
+
+    job: Job
+    items: Sequence[NewItem]
+    asked: Asked | None
 
 
 class _Maker:
@@ -179,12 +190,14 @@ class _Maker:
         self._now = clock.now()
         self._base = terms.load(batch.terms)
 
-    def jobs(self) -> list[tuple[Job, Sequence[NewItem]]]:
+    def jobs(self) -> list[_Made]:
         """Return the jobs with their items; what is wrong with their terms goes to the reading's errors."""
-        made: list[tuple[Job, Sequence[NewItem]]] = []
+        made: list[_Made] = []
         for group in self._reading.groups:
             try:
-                made.append((self._job(group), group.items))
+                made.append(self._job(group))
+            except CarbonBudgetExceeded as error:
+                self._reading.errors.append(error_view(error))
             except InvalidRequest as error:
                 line = group.first_line
                 if line is not None:
@@ -193,7 +206,7 @@ class _Maker:
                 self._reading.errors.append(error_view(error))
         return made
 
-    def _job(self, group: Group) -> Job:
+    def _job(self, group: Group) -> _Made:
         rules, request = self._rules, self._request(group)
         # Judged as of the batch's creation: what was asked in time is not refused because it was read late.
         asked_at = self._batch.created_at
@@ -213,13 +226,17 @@ class _Maker:
             self._check_budget(request, request.max_carbon_g, model, group)
         fleet = accepted.Fleet(self._regions, rules.models, self._learned, now=self._now, factor=self._clock.factor)
         asked = accepted.Asked(model, request.regions, group.est_tokens, chunk_s, request.deadline_at)
+        gate = rules.gate
+        of_budgets = None if gate is None else gate.ask(request, group.items, self._regions, self._learned)
         with self._db.read() as tx:
             refused = hold.refusal(tx, request.tenant, model.name)
             infeasible = accepted.shortage(tx, fleet, asked)
+            if of_budgets is not None:
+                infeasible = infeasible or budget_room.check(tx, of_budgets, self._now)
         if refused is not None:
             raise refused
         job = submit.new_job(request, group.input_bytes, group.found, self._now, rules.home_region)
-        return replace(
+        job = replace(
             job,
             batch_id=self._batch.batch_id,
             input_blob=self._blob,
@@ -227,6 +244,7 @@ class _Maker:
             max_carbon_g=None if on_budget is OnBudget.RUN_ANYWAY else job.max_carbon_g,
             treatment=treatment_of(job.job_id, job.tenant, rules.treatments),
         )
+        return _Made(job if of_budgets is None else of_budgets.noted(job), group.items, of_budgets)
 
     def _request(self, group: Group) -> NewJob:
         batch, asked = self._batch, group.terms
@@ -290,13 +308,13 @@ def _store(
     tx: Tx,
     batch: Batch,
     reading: Reading,
-    made: Sequence[tuple[Job, Sequence[NewItem]]],
+    made: Sequence[_Made],
     now: datetime,
     *,
     limits: Quota,
     factor: float,
 ) -> bool:
-    last_at = max(job.deadline_at for job, _ in made)
+    last_at = max(one.job.deadline_at for one in made)
     if not batches.start(
         tx, batch.batch_id, model=str(reading.model), items_total=reading.lines, expires_at=last_at, at=now
     ):
@@ -306,19 +324,20 @@ def _store(
         tx,
         batch.tenant,
         jobs=len(made),
-        items=sum(job.items_total for job, _ in made),
-        input_bytes=sum(job.input_bytes for job, _ in made),
-        tokens=sum(job.est_tokens for job, _ in made),
+        items=sum(one.job.items_total for one in made),
+        input_bytes=sum(one.job.input_bytes for one in made),
+        tokens=sum(one.job.est_tokens for one in made),
         now=now,
         limits=limits,
         factor=factor,
     )
+    budget_room.reserve(tx, [one.asked for one in made if one.asked is not None], now)
     machine_at = machine_now(tx)
-    for job, new_items in made:
+    for job, new_items, _ in made:
         jobs.insert_job(tx, job, source="batches", machine_created_at=machine_at, trace_context=batch.trace_context)
         items.insert_many(tx, job.job_id, new_items)
     events.append_many(
-        tx, [NewEvent("job.created", now, job.tenant, job.job_id, {"items": job.items_total}) for job, _ in made]
+        tx, [NewEvent("job.created", now, job.tenant, job.job_id, {"items": job.items_total}) for job, _, _ in made]
     )
     return True
 

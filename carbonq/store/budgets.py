@@ -106,9 +106,12 @@ def lock(tx: Tx, budget_id: str) -> None:
     serialise(tx, f"budget {budget_id}")
 
 
-def uncounted(tx: Tx) -> set[str]:
-    """Return the ids of budgets whose past is not in their cells yet."""
-    return set(tx.execute(select(budgets.c.budget_id).where(budgets.c.is_counted.is_(False))).scalars())
+def uncounted(tx: Tx, budget_id: str | None = None) -> set[str]:
+    """Return the ids of budgets whose past is not in their cells yet, of all or of one."""
+    statement = select(budgets.c.budget_id).where(budgets.c.is_counted.is_(False))
+    if budget_id is not None:
+        statement = statement.where(budgets.c.budget_id == budget_id)
+    return set(tx.execute(statement).scalars())
 
 
 def set_counted(tx: Tx, budget_ids: set[str]) -> None:

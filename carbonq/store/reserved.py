@@ -10,13 +10,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import date, datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, Text, and_, cast, exists, func, select
+from sqlalchemy import ColumnElement, Text, and_, cast, delete, exists, func, insert, select, update
 
 from carbonq.budget import PG_PER_UG, Book, Budget, Level, Line, Reserved, to_ug
 from carbonq.model import ChunkState, ItemState
 from carbonq.store.database import Tx
 from carbonq.store.dialect import as_text, is_any_of
-from carbonq.store.tables import chunks, items, jobs
+from carbonq.store.tables import budget_counts, chunks, items, jobs
 
 _LINE = (chunks.c.for_tenant, chunks.c.product_line, chunks.c.workload)
 _JOB_LINE = (jobs.c.tenant, jobs.c.product_line, jobs.c.workload)
@@ -146,13 +146,13 @@ def _piece(line: Line, held_by: str | None, rates: Sequence[int | None], tokens:
     )
 
 
-def of(budget: Budget, found: Iterable[Part], at: datetime) -> Reserved:
-    """Return what of some open work a budget reserves in the period that holds a grid time.
+def of(budget: Budget, found: Iterable[Part], now: datetime, *, at: datetime | None = None) -> Reserved:
+    """Return what of some open work a budget reserves in the period that runs at ``now``, or in a later one (``at``).
 
-    What is planned for a later period counts there. Of a budget that holds work back, what waits for it and jobs that
-    are not cut yet are not reserved: they are when the budget lets them go.
+    What is planned for a later period counts there, all else in the running one. Of a budget that holds work back, what
+    waits for it and jobs that are not cut yet are not reserved: they are when the budget lets them go.
     """
-    period = budget.period_at(at)
+    running, period = budget.period_at(now), budget.period_at(at or now)
     ug = unknown = waiting = waiting_ug = 0
     for part in found:
         if part.held_by == budget.budget_id and budget.is_holding:
@@ -162,7 +162,49 @@ def of(budget: Budget, found: Iterable[Part], at: datetime) -> Reserved:
         is_waiting = budget.is_holding and (part.held_by is not None or not part.is_cut)
         if is_waiting:
             waiting_ug += part.ug[budget.book] if part.held_by in (None, budget.budget_id) else 0
-        elif period is None or part.day is None or part.day < period[1].date():
+        elif _is_in(part.day, period, is_running=period == running):
             ug += part.ug[budget.book]
             unknown += part.unknown[budget.book]
     return Reserved(ug, unknown, waiting, waiting_ug)
+
+
+def _is_in(day: date | None, period: tuple[datetime, datetime] | None, *, is_running: bool) -> bool:
+    if period is None or day is None:
+        return is_running
+    return day < period[1].date() and (is_running or day >= period[0].date())
+
+
+class Kept(NamedTuple):
+    """A kept count: of the period that began when, and the machine time at which the work itself was counted."""
+
+    started_at: datetime
+    counted_at: datetime
+    reserved: Reserved
+
+
+def kept(tx: Tx, budget_id: str) -> Kept | None:
+    """Return what was counted last of a budget, with what submits added since: at least what is reserved."""
+    row = tx.execute(select(budget_counts).where(budget_counts.c.budget_id == budget_id)).one_or_none()
+    if row is None:
+        return None
+    return Kept(row.started_at, row.counted_at, Reserved(row.reserved_ug, row.unknown, row.waiting, row.waiting_ug))
+
+
+def keep(tx: Tx, budget_id: str, count: Kept) -> None:
+    """Keep a count; the caller holds the budget's lock."""
+    values: dict[str, Any] = {
+        "started_at": count.started_at,
+        "counted_at": count.counted_at,
+        "reserved_ug": count.reserved.ug,
+        "unknown": count.reserved.unknown,
+        "waiting": count.reserved.waiting,
+        "waiting_ug": count.reserved.waiting_ug,
+    }
+    done = tx.execute(update(budget_counts).where(budget_counts.c.budget_id == budget_id).values(**values))
+    if not done.rowcount:
+        tx.execute(insert(budget_counts).values(budget_id=budget_id, **values))
+
+
+def forget_counts(tx: Tx, budget_ids: Collection[str]) -> None:
+    """Let the next reservation count the work itself: what is expected of it has changed."""
+    tx.execute(delete(budget_counts).where(is_any_of(tx, budget_counts.c.budget_id, sorted(budget_ids))))

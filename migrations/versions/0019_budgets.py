@@ -40,6 +40,8 @@ def upgrade() -> None:
         sqlite_where=is_open,
         postgresql_where=is_open,
     )
+    is_held = sa.text("held_by IS NOT NULL")
+    op.create_index("ix_chunks_held_by", "chunks", ["held_by"], sqlite_where=is_held, postgresql_where=is_held)
     op.create_table(
         "budgets",
         sa.Column("budget_id", sa.Text(), nullable=False),
@@ -109,6 +111,7 @@ def upgrade() -> None:
 def downgrade() -> None:
     for table in ("budget_alarms", "spent_marks", "budget_counts", "budget_totals", "budget_cells", "budgets"):
         op.drop_table(table)
+    op.drop_index("ix_chunks_held_by", "chunks")
     op.drop_index("ix_chunks_line", "chunks")
     for table, columns in (("chunks", _CHUNKS), ("jobs", _JOBS)):
         for name, _ in reversed(columns):

@@ -167,6 +167,12 @@ chunks = Table(
         postgresql_where=text("state <> 'done'"),
     ),
     Index(
+        "ix_chunks_held_by",
+        "held_by",
+        sqlite_where=text("held_by IS NOT NULL"),
+        postgresql_where=text("held_by IS NOT NULL"),
+    ),
+    Index(
         "ix_chunks_done",
         "finished_at",
         sqlite_where=text("state = 'done'"),

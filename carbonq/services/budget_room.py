@@ -1,0 +1,309 @@
+"""Whether budgets have room for a job: asked at submit, and reserved in the transaction that stores it.
+
+Two submits at once cannot reserve past a cap together: each holds the budget's lock until it ends. What is reserved is
+looked at before what is spent, so that an item that moves from one to the other is counted twice rather than never.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from decimal import Decimal
+
+from carbonq import readable
+from carbonq.budget import Action, Book, Budget, Level, Line, Reserved, covering, from_ug, to_ug
+from carbonq.clock import Clock
+from carbonq.errors import CarbonBudgetExceeded
+from carbonq.model import Job, LatePolicy, Model, NewItem, NewJob, Region, Throughput
+from carbonq.services import budget_spent, foreseen
+from carbonq.services.foreseen import Foreseen, Rates
+from carbonq.store import budgets, held, marks, reserved
+from carbonq.store.database import Database, Tx
+from carbonq.store.dialect import machine_now
+from carbonq.units import plain
+
+#: How long budgets, and outlooks, are remembered by a process that asks for them at each submit, in machine seconds.
+LOOK_S, FORESEEN_S = 1.0, 10.0
+
+#: How old a kept count of what is reserved may be, in machine seconds: what has ended since is still in it.
+KEPT_S = 10.0
+
+
+def is_wanted(tx: Tx) -> bool:
+    """Say whether anybody asks what open work is expected to emit: a budget, or a contract target."""
+    return marks.is_any(tx) or held.is_any_target(tx)
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """A job as far as budgets are concerned, with those of periods that hold for it; ``rates`` are picograms a token.
+
+    ``waits`` is a sentence where one of its items fits no window that is foreseen.
+    """
+
+    line: Line
+    tokens: int
+    rates: Rates
+    deadline_at: datetime
+    late_policy: LatePolicy
+    budgets: tuple[Budget, ...] = ()
+    waits: str | None = None
+
+    def ug(self, book: Book) -> int | None:
+        """Return what all of it is expected to emit, in micrograms; None where no rate is known."""
+        rate = self.rates[book]
+        return None if rate is None else to_ug(self.tokens, rate)
+
+    def noted(self, job: Job) -> Job:
+        """Return the job with what is expected of it."""
+        impact, inventory = (self.rates[book] for book in (Book.IMPACT, Book.INVENTORY))
+        return replace(job, impact_pg_per_token=impact, inventory_pg_per_token=inventory)
+
+
+class Gate:
+    """What submits of one process ask of budgets. Where nobody has set one it costs a look at the clock."""
+
+    def __init__(
+        self,
+        db: Database,
+        clock: Clock,
+        models: Mapping[str, Model],
+        *,
+        max_stale_s: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Begin without having looked; ``max_stale_s`` is grid seconds."""
+        self._db, self._clock, self._models, self._max_stale_s = db, clock, models, max_stale_s
+        self._monotonic = monotonic
+        self._looked_s = self._foreseen_s = float("-inf")
+        self._all: Mapping[str, Sequence[Budget]] = {}
+        self._is_wanted = False
+        self._foreseen: Foreseen | None = None
+
+    def ask(
+        self,
+        request: NewJob,
+        items: Sequence[NewItem],
+        regions: Sequence[Region],
+        learned: Mapping[tuple[str, str], Throughput],
+    ) -> Asked | None:
+        """Return what budgets are to be asked of a job; None where nobody wants to know what it will emit.
+
+        Raises CarbonBudgetExceeded where an item is foreseen to emit more than a budget of items that refuses, and
+        StoreUnavailable.
+        """
+        self._look()
+        if not self._is_wanted:
+            return None
+        line = Line(request.tenant, request.product_line, request.workload)
+        found = covering(self._all.get(request.tenant, ()), line)
+        rates = self._outlook(regions, learned).best(request.model, request.regions, request.deadline_at)
+        waits: str | None = None
+        for one in found:
+            if one.level is Level.ITEM and one.action is not Action.WARN:
+                waits = _look_at_items(one, items, rates[one.book]) or waits
+        return Asked(
+            line,
+            sum(item.est_tokens for item in items),
+            rates,
+            request.deadline_at,
+            request.late_policy,
+            tuple(one for one in found if one.level is not Level.ITEM),
+            waits,
+        )
+
+    def _look(self) -> None:
+        now_s = self._monotonic()
+        if now_s - self._looked_s < LOOK_S:
+            return
+        by_tenant: defaultdict[str, list[Budget]] = defaultdict(list)
+        with self._db.read() as tx:
+            self._is_wanted = is_wanted(tx)
+            for one in budgets.list_(tx) if self._is_wanted else ():
+                by_tenant[one.tenant].append(one)
+        self._all, self._looked_s = by_tenant, now_s
+
+    def _outlook(self, regions: Sequence[Region], learned: Mapping[tuple[str, str], Throughput]) -> Foreseen:
+        now_s = self._monotonic()
+        made = self._foreseen
+        if made is None or now_s - self._foreseen_s >= FORESEEN_S:
+            books = foreseen.books_of(one for some in self._all.values() for one in some)
+            made = self._foreseen = foreseen.load(
+                self._db,
+                regions,
+                self._models,
+                learned,
+                now=self._clock.now(),
+                max_stale_s=self._max_stale_s,
+                books=books,
+            )
+            self._foreseen_s = now_s
+        return made
+
+
+def _look_at_items(budget: Budget, items: Sequence[NewItem], rate: int | None) -> str | None:
+    """Refuse a job with an item that is over a budget of items; where that holds work back, say that it waits."""
+    longest = max(items, key=lambda item: item.est_tokens)
+    if rate is None or (needs_g := from_ug(to_ug(longest.est_tokens, rate))) <= budget.cap_g:
+        return None
+    figures = (
+        f"item {longest.idx + 1} ({longest.custom_id!r}) is expected to emit {_grams(needs_g)} at the best that is "
+        f"foreseen until its deadline, and {_named(budget)} allows {plain(budget.cap_g)} gCO2e an item"
+    )
+    if budget.is_holding:
+        return f"{figures}: it waits for a cleaner window, however late that is"
+    raise CarbonBudgetExceeded(
+        f"{figures}: shorten it, give it more time or more regions, or have the cap raised (`carbonq budget set`)",
+        budget_id=budget.budget_id,
+        cap_g=budget.cap_g,
+        spent_g=Decimal(0),
+        reserved_g=Decimal(0),
+        adds_g=needs_g,
+        ends_at=None,
+        line=longest.idx + 1,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How a budget stands, with what is to be kept of its count."""
+
+    budget: Budget
+    spent_g: Decimal
+    count: reserved.Kept
+    ends_at: datetime
+
+    @property
+    def left_g(self) -> Decimal:
+        """What may still be reserved."""
+        return self.budget.cap_g - self.spent_g - self.count.reserved.grams
+
+
+def check(tx: Tx, asked: Asked, now: datetime) -> str | None:
+    """Ask whether budgets have room for a job that is stored later; return a sentence where it will have to wait.
+
+    The sentence is for work that cannot be let go before its deadline, as far as can be told. Raises
+    CarbonBudgetExceeded where ``reserve`` would, and for such work that is not to run late.
+    """
+    waits = asked.waits
+    for budget in asked.budgets:
+        if budget.action is Action.WARN:
+            continue
+        room = _room(tx, budget, asked.ug(budget.book), now)
+        if budget.action is Action.REJECT:
+            _refuse(room, asked.ug(budget.book))
+        else:
+            waits = waits or _wait(room, asked)
+    return waits
+
+
+def reserve(tx: Tx, asked: Sequence[Asked], now: datetime) -> None:
+    """Reserve of the budgets that refuse, before the jobs' rows are stored in this transaction; all of them or none.
+
+    The budgets are read anew: a cap may have changed since. Raises CarbonBudgetExceeded before anything is written.
+    """
+    wanted: dict[str, list[Asked]] = {}
+    for one in asked:
+        for budget in one.budgets:
+            if budget.action is not Action.WARN:
+                wanted.setdefault(budget.budget_id, []).append(one)
+    if not wanted:
+        return
+    for budget_id in sorted(wanted):  # one order everywhere: no deadlock
+        budgets.lock(tx, budget_id)
+    there = {one.budget_id: one for one in budgets.list_(tx) if one.budget_id in wanted}
+    rooms: list[tuple[Room, Reserved]] = []
+    for budget_id, budget in sorted(there.items()):
+        known = [ug for one in wanted[budget_id] if (ug := one.ug(budget.book)) is not None]
+        unknown = len(wanted[budget_id]) - len(known)
+        adds = sum(known)
+        room = _room(tx, budget, adds, now)
+        if budget.action is Action.REJECT:
+            _refuse(room, adds if known else None)
+            rooms.append((room, Reserved(adds, unknown)))
+        elif budget.is_holding:
+            rooms.append((room, Reserved(waiting_ug=adds)))
+    for room, more in rooms:
+        kept = replace(
+            room.count.reserved,
+            ug=room.count.reserved.ug + more.ug,
+            unknown=room.count.reserved.unknown + more.unknown,
+            waiting_ug=room.count.reserved.waiting_ug + more.waiting_ug,
+        )
+        reserved.keep(tx, room.budget.budget_id, room.count._replace(reserved=kept))
+
+
+def _room(tx: Tx, budget: Budget, adds_ug: int | None, now: datetime) -> Room:
+    """Return how a budget stands: by the kept count where that is fresh and has room, else counted anew."""
+    period = budget.period_at(now)
+    assert period is not None
+    start, ends_at = period
+    machine = machine_now(tx)
+    kept = reserved.kept(tx, budget.budget_id)
+    if kept is not None and kept.started_at == start and (machine - kept.counted_at).total_seconds() < KEPT_S:
+        room = Room(budget, budget_spent.at_least(tx, budget, now), kept, ends_at)
+        if from_ug(adds_ug or 0) + from_ug(kept.reserved.waiting_ug) <= room.left_g:
+            return room
+    counted = reserved.of(budget, reserved.parts(tx, [budget.tenant]), now)
+    return Room(budget, budget_spent.at_least(tx, budget, now), reserved.Kept(start, machine, counted), ends_at)
+
+
+def _refuse(room: Room, adds_ug: int | None) -> None:
+    """Raise CarbonBudgetExceeded where a job does not fit; one of unknown emission fits while anything is left."""
+    if room.left_g > 0 if adds_ug is None else from_ug(adds_ug) <= room.left_g:
+        return
+    raise _refusal(room, adds_ug, "send less, or come back then")
+
+
+def _wait(room: Room, asked: Asked) -> str | None:
+    """Return a sentence where a job would have to wait past its deadline; raise where it is not to run late."""
+    adds = asked.ug(room.budget.book)
+    ahead_g = from_ug(room.count.reserved.waiting_ug)
+    has_room = room.left_g - ahead_g > 0 if adds is None else from_ug(adds) + ahead_g <= room.left_g
+    if has_room or asked.deadline_at >= room.ends_at:
+        return None
+    if asked.late_policy is LatePolicy.EXPIRE and room.budget.action is Action.QUEUE:
+        raise _refusal(room, adds, "it would wait for the next period and expire before it: give it until then")
+    waits = "waits for room"
+    if room.budget.action is Action.DOWNGRADE:
+        waits = "goes to a smaller model where that fits, or waits for room"
+    return (
+        f"{_figures(room, adds)}; what does not fit {waits} or the next period, {_time(room.ends_at)}, "
+        "which is after the deadline: a budget's cap comes before a deadline"
+    )
+
+
+def _refusal(room: Room, adds_ug: int | None, then: str) -> CarbonBudgetExceeded:
+    return CarbonBudgetExceeded(
+        f"{_figures(room, adds_ug)}; its period ends {_time(room.ends_at)}: {then}, or have the cap raised "
+        "(`carbonq budget set`)",
+        budget_id=room.budget.budget_id,
+        cap_g=room.budget.cap_g,
+        spent_g=room.spent_g,
+        reserved_g=room.count.reserved.grams,
+        adds_g=None if adds_ug is None else from_ug(adds_ug),
+        ends_at=room.ends_at,
+    )
+
+
+def _figures(room: Room, adds_ug: int | None) -> str:
+    adds = "what this adds is not known" if adds_ug is None else f"this adds about {_grams(from_ug(adds_ug))}"
+    return (
+        f"{_named(room.budget)} has a cap of {plain(room.budget.cap_g)} gCO2e, {_grams(room.spent_g)} are spent and "
+        f"{_grams(room.count.reserved.grams)} reserved, and {adds}"
+    )
+
+
+def _named(budget: Budget) -> str:
+    return f"the budget of {budget.level.value.replace('_', ' ')} {budget.name!r}"
+
+
+def _grams(value: Decimal) -> str:
+    return readable.grams(float(value))
+
+
+def _time(at: datetime) -> str:
+    return f"{at:%Y-%m-%dT%H:%MZ}"

@@ -1,0 +1,130 @@
+"""Chunks that budgets hold back or may hold back, and what is expected of chunks. ``held_until`` is grid time."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import UTC, date, datetime
+from typing import Any, NamedTuple
+
+from sqlalchemy import ColumnElement, exists, select
+
+from carbonq.budget import Book, Line
+from carbonq.model import ChunkState
+from carbonq.store.bulk import update_columns
+from carbonq.store.database import Tx
+from carbonq.store.dialect import is_any_of
+from carbonq.store.reserved import RATES
+from carbonq.store.tables import chunks, targets
+
+_IDLE = (ChunkState.WAITING.value, ChunkState.PLACED.value)
+
+#: In SQL, for statements that bind by column: nobody has such a chunk, and no ticket is out for it.
+_IS_IDLE = "state IN ('waiting', 'placed') AND dispatched_at IS NULL"
+_IS_WAITING = "state = 'waiting' AND dispatched_at IS NULL"
+
+
+class Chunk(NamedTuple):
+    """A chunk as far as budgets are concerned; ``line`` is None where its items are of several.
+
+    ``rates`` are picograms a token by book; ``longest_item`` is tokens.
+    """
+
+    chunk_id: str
+    line: Line | None
+    model: str
+    regions: tuple[str, ...] | None
+    deadline_at: datetime
+    tokens: int
+    longest_item: int | None
+    rates: Mapping[Book, int | None]
+    is_placed: bool
+    window_at: datetime | None
+    held_by: str | None
+    held_until: datetime | None
+
+    @property
+    def day(self) -> date | None:
+        """The UTC day it is planned for; None without a place."""
+        return self.window_at.astimezone(UTC).date() if self.is_placed and self.window_at is not None else None
+
+
+_COLUMNS: list[Any] = [
+    *(chunks.c.chunk_id, chunks.c.for_tenant, chunks.c.product_line, chunks.c.workload),
+    *(chunks.c.model, chunks.c.regions, chunks.c.deadline_at, chunks.c.est_tokens, chunks.c.longest_item),
+    *(chunks.c[name] for name in RATES.values()),
+    *(chunks.c.state, chunks.c.window_at, chunks.c.held_by, chunks.c.held_until),
+]
+
+
+def _found(tx: Tx, *terms: ColumnElement[bool], limit: int | None = None) -> list[Chunk]:
+    statement = select(*_COLUMNS).where(*terms).order_by(chunks.c.deadline_at, chunks.c.chunk_id).limit(limit)
+    return [
+        Chunk(
+            row[0],
+            None if row[1] is None else Line(*row[1:4]),
+            row[4],
+            None if row[5] is None else tuple(row[5]),
+            *row[6:9],
+            dict(zip(RATES, row[9:11], strict=True)),
+            row[11] == ChunkState.PLACED.value,
+            *row[12:],
+        )
+        for row in tx.execute(statement)
+    ]
+
+
+def is_any(tx: Tx) -> bool:
+    """Say whether a budget holds any chunk back."""
+    return bool(tx.execute(select(exists().where(chunks.c.held_by.is_not(None), chunks.c.state.in_(_IDLE)))).scalar())
+
+
+def is_any_target(tx: Tx) -> bool:
+    """Say whether there is any contract target, which what is expected of open work is asked for as well."""
+    return bool(tx.execute(select(exists(select(targets.c.target_id)))).scalar_one())
+
+
+def waiting(tx: Tx, *, limit: int) -> list[Chunk]:
+    """Return the chunks that are held back, the most urgent first."""
+    return _found(tx, chunks.c.held_by.is_not(None), chunks.c.state == ChunkState.WAITING.value, limit=limit)
+
+
+def among(tx: Tx, chunk_ids: Collection[str]) -> list[Chunk]:
+    """Return some chunks, the most urgent first."""
+    return _found(tx, is_any_of(tx, chunks.c.chunk_id, sorted(chunk_ids)))
+
+
+def without_rate(tx: Tx, books: Collection[Book], *, limit: int) -> list[Chunk]:
+    """Return chunks that have no place and of which nothing is expected yet in some books."""
+    unknown = chunks.c[RATES[next(iter(books))]].is_(None)
+    for book in books:
+        unknown |= chunks.c[RATES[book]].is_(None)
+    return _found(tx, chunks.c.state == ChunkState.WAITING.value, unknown, limit=limit)
+
+
+def set_rates(tx: Tx, found: Mapping[str, Mapping[Book, int | None]]) -> None:
+    """Note what is expected of chunks that wait or are placed with no ticket out, for each of their tokens."""
+    values: dict[str, Sequence[Any]] = {"chunk_id": list(found)}
+    for book, name in RATES.items():
+        values[name] = [rates.get(book) for rates in found.values()]
+    update_columns(tx, chunks, "chunk_id", values, where=_IS_IDLE)
+
+
+def hold(tx: Tx, found: Mapping[str, tuple[str, datetime | None]]) -> None:
+    """Hold chunks back that have no place: for which budget each, and until when."""
+    values: dict[str, Sequence[Any]] = {
+        "chunk_id": list(found),
+        "held_by": [budget_id for budget_id, _ in found.values()],
+        "held_until": [until for _, until in found.values()],
+    }
+    update_columns(tx, chunks, "chunk_id", values, where=_IS_WAITING)
+
+
+def let_go(tx: Tx, chunk_ids: Collection[str]) -> None:
+    """Let chunks go that were held back: the planner places them."""
+    count = len(chunk_ids)
+    values: dict[str, Sequence[Any]] = {
+        "chunk_id": sorted(chunk_ids),
+        "held_by": [None] * count,
+        "held_until": [None] * count,
+    }
+    update_columns(tx, chunks, "chunk_id", values, where=_IS_WAITING)
