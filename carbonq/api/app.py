@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from carbonq.api import (
     admin,
     batches,
+    budgets,
     events,
     files,
     forecasts,
@@ -49,6 +50,7 @@ _ROUTERS = (
     realtime.router,
     files.router,
     admin.router,
+    budgets.router,
     events.router,
     forecasts.router,
     health.router,

@@ -133,6 +133,7 @@ CODES: Mapping[str, Code] = {
     "token_limit_exceeded": _c(
         429, says="the tenant's tokens of the day are used up", do="wait for `Retry-After`, or ask for less"
     ),
+    "too_many_budgets": _c(409, says="the tenant has as many budgets as it may", do="remove one"),
     "too_many_streams": _c(
         429,
         says="this key or this server has as many event streams open as it may",

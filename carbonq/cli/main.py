@@ -16,6 +16,7 @@ from carbonq import __version__
 from carbonq.cli import (
     audit_log,
     bench,
+    budget,
     config,
     connect,
     db,
@@ -96,6 +97,7 @@ holds.add_to(models.app, HeldKind.MODEL, known=holds.model_names)
 app.add_typer(models.app, name="models")
 app.add_typer(holds.tenants, name="tenants")
 app.add_typer(ledger.app, name="ledger")
+app.add_typer(budget.app, name="budget")
 app.add_typer(keys.app, name="keys")
 app.add_typer(audit_log.app, name="audit-log")
 app.add_typer(webhooks.app, name="webhooks")

@@ -1,4 +1,4 @@
-"""``carbonq top``: regions, jobs and events on the terminal, as they change."""
+"""``carbonq top``: regions, budgets, jobs and events on the terminal, as they change."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def top(
 ) -> None:
     """Watch regions with their rates, slots and workers, your open jobs with their slack, and what happens.
 
-    Slack is the time between the end of a job's last planned window and its deadline. The key q ends it. Where stdout
-    is no terminal, and with --json, one frame is printed.
+    Slack is the time between the end of a job's last planned window and its deadline. Budgets stand in one line, the
+    most used first. The key q ends it. Where stdout is no terminal, and with --json, one frame is printed.
 
     Example: carbonq top
 
@@ -67,7 +67,8 @@ def _look(client: Client, limit: int, events: list[dict[str, Any]] | None) -> di
     regions = client.request("GET", "/v1/regions")
     plan = client.plan(hours=0.1)
     known = sorted(client.jobs(limit=_LOOKED_AT, states=_OPEN), key=lambda job: job.deadline_at)[:limit]
-    return top_frame.make(regions, plan, [client.job(job.id).raw for job in known], events)
+    budgets = [one.raw for one in client.budgets()]
+    return top_frame.make(regions, plan, [client.job(job.id).raw for job in known], events, budgets)
 
 
 def _watch(

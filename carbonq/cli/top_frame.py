@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
+from decimal import Decimal
 from typing import Any
 
 from rich import box
@@ -12,7 +13,10 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from carbonq.budget import Book
 from carbonq.model import ChunkState
+from carbonq.readable import grams
+from carbonq.units import plain
 
 Json = dict[str, Any]
 
@@ -22,8 +26,18 @@ _WINDOW = timedelta(minutes=5)
 #: How many characters a bar has.
 _BAR = 10
 
+#: How many budgets are shown, and from which share used on in yellow.
+_BUDGETS = 4
+_NEARLY = 0.8
 
-def make(regions: Json, plan: Json, jobs: Sequence[Json], events: Sequence[Json] | None) -> Json:
+
+def make(
+    regions: Json,
+    plan: Json,
+    jobs: Sequence[Json],
+    events: Sequence[Json] | None,
+    budgets: Sequence[Json] = (),
+) -> Json:
     """Put a frame together from the answers of the API; ``events`` newest last, None where nobody listened."""
     now = datetime.fromisoformat(regions["clock"]["now"])
     planned: Counter[str] = Counter()
@@ -36,6 +50,7 @@ def make(regions: Json, plan: Json, jobs: Sequence[Json], events: Sequence[Json]
         "decides_by": regions["decides_by"],
         "is_signal_down": None if newest is None else newest["is_overlay"],
         "regions": [_region(one, planned[one["name"]], running[one["name"]]) for one in regions["data"]],
+        "budgets": sorted(map(_budget, filter(_has_period, budgets)), key=lambda one: -one["used_share"]),
         "jobs": [_job(one, now) for one in jobs],
         "events": None if events is None else list(events),
     }
@@ -81,9 +96,34 @@ def _job(job: Json, now: datetime) -> Json:
     }
 
 
+def _has_period(budget: Json) -> bool:
+    """Say whether a budget is of a month or day; what each item by itself has left is nothing to watch."""
+    return budget["status"]["started_at"] is not None
+
+
+def _budget(budget: Json) -> Json:
+    """Return a budget with the share of its cap that is spent or reserved."""
+    now, cap_g = budget["status"], Decimal(budget["cap_g"])
+    used_g = Decimal(now["spent_g"]) + Decimal(now["reserved_g"])
+    return {
+        "level": budget["level"],
+        "name": budget["name"],
+        "period": budget["period"],
+        "book": budget["book"],
+        "cap_g": budget["cap_g"],
+        "used_g": plain(used_g),
+        "used_share": round(float(used_g / cap_g), 4),
+        "burn_rate": now["burn_rate"],
+        "waiting_chunks": now["waiting_chunks"],
+    }
+
+
 def render(frame: Json, hint: str | None = None) -> Group:
     """Draw a frame for a terminal."""
-    parts: list[Any] = [_heading(frame), _regions(frame), _jobs(frame)]
+    parts: list[Any] = [_heading(frame), _regions(frame)]
+    if frame["budgets"]:
+        parts.append(_budgets(frame["budgets"]))
+    parts.append(_jobs(frame))
     if frame["events"]:
         parts.append(_events(frame["events"]))
     if hint is not None:
@@ -130,6 +170,27 @@ def _rate(region: Mapping[str, Any]) -> Text:
     if region["moer_is_stale"]:
         text.append(" stale", style="yellow")
     return text
+
+
+def _budgets(budgets: Sequence[Json]) -> Text:
+    """Draw the line of budgets: what of each is spent or reserved, of which cap, and how fast it burns."""
+    text = Text("budgets  ", style="bold", no_wrap=True, overflow="ellipsis")
+    for number, one in enumerate(budgets[:_BUDGETS]):
+        is_full = one["used_share"] >= 1 or one["waiting_chunks"]
+        style = "red" if is_full else "yellow" if one["used_share"] >= _NEARLY else "green"
+        text.append(" · " if number else "", style="not bold")
+        text.append(f"{one['name']} {one['used_share']:.0%} of {grams(one['cap_g'])}", style=f"not bold {style}")
+        notes = [f"a {one['period']}"]
+        if one["book"] != Book.IMPACT.value:
+            notes.append(f"{one['book']} book")
+        if one["burn_rate"]:
+            notes.append(f"burn {one['burn_rate']:.2f}")
+        if one["waiting_chunks"]:
+            notes.append(f"{one['waiting_chunks']:,} wait")
+        text.append(f" {', '.join(notes)}", style="not bold dim")
+    more = len(budgets) - _BUDGETS
+    text.append(f" · and {more:,} more" if more > 0 else "", style="not bold dim")
+    return text.append("\n")
 
 
 def _jobs(frame: Json) -> Table | Text:
