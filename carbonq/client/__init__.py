@@ -15,6 +15,8 @@ from carbonq.client.blocking import Client
 from carbonq.client.items import Item
 from carbonq.client.records import (
     FINAL_STATES,
+    Budget,
+    BudgetStatus,
     Carbon,
     Chunk,
     Entry,
@@ -39,6 +41,8 @@ __all__ = [
     "DEFAULT_URL",
     "FINAL_STATES",
     "AsyncClient",
+    "Budget",
+    "BudgetStatus",
     "Carbon",
     "Chunk",
     "Client",

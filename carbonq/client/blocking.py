@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from datetime import datetime, timedelta
+from decimal import Decimal
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar, Unpack, cast
@@ -18,7 +19,7 @@ from carbonq.client.calls import Call, Terms
 from carbonq.client.files import ledger_format, written
 from carbonq.client.items import Item
 from carbonq.client.patience import RETRIES
-from carbonq.client.records import Chunk, Entry, Event, Job, Json, Quote, Region, Result, Why
+from carbonq.client.records import Budget, Chunk, Entry, Event, Job, Json, Quote, Region, Result, Why
 from carbonq.client.shared import Connection, LedgerSelection, answer_of, request_options
 from carbonq.client.steps import Course, Flow, Give, Open, Read, Send, Sleep, Step, Tell
 
@@ -239,6 +240,32 @@ class Client:
     def entry(self, entry_id: str) -> Entry:
         """Return one ledger entry with ``recomputed_emission_g`` and ``consistent``. Raises NotFound."""
         return self._call(calls.entry(entry_id))
+
+    # --- budgets --------------------------------------------------------------------------------------------
+
+    def budgets(self, *, level: str | None = None) -> list[Budget]:
+        """Return the budgets of this key's tenant and how they stand; ``level`` selects."""
+        return list(self._iterate(flows.budgets(self._manner, level=level)))
+
+    def set_budget(
+        self,
+        *,
+        level: str,
+        name: str,
+        cap_g: Decimal | float | str,
+        book: str | None = None,
+        action: str | None = None,
+    ) -> Budget:
+        """Set the budget of a level and name, or change the one there is; needs a key with the scope ``admin``.
+
+        ``level`` is ``product_line``, ``workload`` or ``item``; ``name`` the product line or workload, ``*`` the items
+        of all work. ``book`` (``impact``) and ``action`` (``warn``) stay as they are where they are left out.
+        """
+        return self._call(calls.set_budget(level=level, name=name, cap_g=cap_g, book=book, action=action))
+
+    def remove_budget(self, budget_id: str) -> None:
+        """Remove a budget; what waited for it goes on. Raises NotFound."""
+        self._call(calls.remove_budget(budget_id))
 
     # --- realtime -------------------------------------------------------------------------------------------
 

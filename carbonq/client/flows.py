@@ -15,7 +15,7 @@ import orjson
 from carbonq.client import calls, patience
 from carbonq.client.answers import Answer, parsed, problem, unreachable
 from carbonq.client.calls import Call
-from carbonq.client.records import Chunk, Entry, Event, Job, Json, Result
+from carbonq.client.records import Budget, Chunk, Entry, Event, Job, Json, Result
 from carbonq.client.rows import Lines, Rows
 from carbonq.client.steps import Flow, Give, Manner, Open, Read, Send, Sleep, Tell
 from carbonq.errors import Conflict, Unavailable
@@ -111,6 +111,11 @@ def jobs(manner: Manner, *, limit: int | None, states: Sequence[str]) -> Flow[No
 def chunks(manner: Manner, job_id: str) -> Flow[None]:
     """Give a job's chunks."""
     return pages(manner, lambda after: calls.chunks(job_id, after=after, limit=1000), Chunk.of, None)
+
+
+def budgets(manner: Manner, *, level: str | None) -> Flow[None]:
+    """Give budgets, by level and name."""
+    return pages(manner, lambda after: calls.budgets(after=after, limit=1000, level=level), Budget.of, None)
 
 
 def entries(manner: Manner, *, job_id: str | None) -> Flow[None]:
