@@ -56,7 +56,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.fixture(autouse=True)
 def clean_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in list(os.environ):
-        if name.startswith("CARBONQ_"):
+        if name.startswith(("CARBONQ_", "OTEL_")):
             monkeypatch.delenv(name)
 
 

@@ -30,7 +30,9 @@ from carbonq.api import (
     quotes,
     realtime,
     regions,
+    reports,
     results,
+    targets,
     webhooks,
     why,
 )
@@ -63,7 +65,9 @@ _ROUTERS = (
     proofs.router,
     quotes.router,
     regions.router,
+    reports.router,
     results.router,
+    targets.router,
     webhooks.router,
     why.router,
 )
@@ -128,11 +132,14 @@ def create_app(
         docs_url=None,  # its page loads scripts from elsewhere; /openapi.json is enough
         redoc_url=None,
         redirect_slashes=False,  # a redirected POST loses its body in most clients
+        # FastAPI's own (from 0.164 on) would send queries, and errors with what clients wrote: see carbonq/tracing.py
+        telemetry={"auto_configure": False, "logs": False, "metrics": False, "tracing": False},
     )
     app.state.api = api
     app.state.job_flights = Flights[tuple[str, str], Sight](lambda key: jobs.look(api, key))
     app.state.batch_flights = Flights[tuple[str, str], Sight](lambda key: batches.look(api, key))
     app.state.finals = Finals(lambda job_ids: _final_among(api, job_ids))
+    app.state.reports = reports.Desk()
     problems.install(app)
     openapi.install(app)
     for router in _ROUTERS:
