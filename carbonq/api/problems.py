@@ -22,6 +22,7 @@ from starlette.routing import Match
 
 from carbonq.api.codes import CODES, error_type
 from carbonq.errors import (
+    CarbonBudgetExceeded,
     CarbonqError,
     Conflict,
     Forbidden,
@@ -32,12 +33,14 @@ from carbonq.errors import (
     QuotaExceeded,
     Unavailable,
 )
+from carbonq.units import iso, plain
 
 logger = logging.getLogger(__name__)
 
 _STATUS_OF_CLASS: Mapping[type[CarbonqError], int] = {
     InvalidRequest: 400,
     NotAuthenticated: 401,
+    CarbonBudgetExceeded: 403,
     Forbidden: 403,
     NotFound: 404,
     Conflict: 409,
@@ -112,6 +115,8 @@ def answer(error: CarbonqError, instance: str | None = None) -> Response:
         extra["line"] = error.line
     if isinstance(error, Infeasible):
         extra["best"] = error.best
+    if isinstance(error, CarbonBudgetExceeded):
+        extra |= _of_budget(error)
     if isinstance(error, NotAuthenticated):
         headers["WWW-Authenticate"] = "Bearer"
     if isinstance(error, Forbidden):
@@ -124,6 +129,19 @@ def answer(error: CarbonqError, instance: str | None = None) -> Response:
     if isinstance(error, QuotaExceeded | Unavailable) and error.retry_after_s is not None:
         headers["Retry-After"] = str(max(1, math.ceil(error.retry_after_s)))
     return problem(status, error.message, code=error.code, param=param, instance=instance, headers=headers, extra=extra)
+
+
+def _of_budget(error: CarbonBudgetExceeded) -> dict[str, Any]:
+    """Return which budget has no room and by how much: grams exact as text, null what cannot be told."""
+    said = {
+        "budget_id": error.budget_id,
+        "cap_g": plain(error.cap_g),
+        "spent_g": plain(error.spent_g),
+        "reserved_g": plain(error.reserved_g),
+        "adds_g": None if error.adds_g is None else plain(error.adds_g),
+        "ends_at": None if error.ends_at is None else iso(error.ends_at),
+    }
+    return said if error.line is None else said | {"line": error.line}
 
 
 async def _carbonq(request: Request, error: Exception) -> Response:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import httpx
@@ -13,6 +14,7 @@ from httpx_retries import Retry
 
 from carbonq.client.records import Json
 from carbonq.errors import (
+    CarbonBudgetExceeded,
     CarbonqError,
     Conflict,
     Forbidden,
@@ -23,6 +25,7 @@ from carbonq.errors import (
     QuotaExceeded,
     Unavailable,
 )
+from carbonq.units import parse_iso
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +74,29 @@ def _problem(answer: Answer) -> CarbonqError:
     if status in known:
         return known[status](message, code=code)
     if status == 403:
-        return Forbidden(message, scopes=detail.get("scopes") or ())
+        return _forbidden(message, code, detail)
     if status == 429:
         return QuotaExceeded(message, retry_after_s=wait_s, code=code)
     if status >= 500:
         return Unavailable(message, code=code, retry_after_s=5.0 if wait_s is None else wait_s)
     wrong = InvalidRequest(message, param=param, line=line, code=code)
     return Infeasible(message, best=str(detail["best"]), param=param) if "best" in detail else wrong
+
+
+def _forbidden(message: str, code: str, detail: Json) -> CarbonqError:
+    """Return what a 403 stands for: a budget without room, or a key that may not."""
+    if code != CarbonBudgetExceeded.code or "cap_g" not in detail:
+        return Forbidden(message, scopes=detail.get("scopes") or ())
+    return CarbonBudgetExceeded(
+        message,
+        budget_id=str(detail["budget_id"]),
+        cap_g=Decimal(detail["cap_g"]),
+        spent_g=Decimal(detail["spent_g"]),
+        reserved_g=Decimal(detail["reserved_g"]),
+        adds_g=None if detail["adds_g"] is None else Decimal(detail["adds_g"]),
+        ends_at=None if detail["ends_at"] is None else parse_iso(detail["ends_at"]),
+        line=detail.get("line"),
+    )
 
 
 def retry_after_s(answer: Answer) -> float | None:

@@ -10,17 +10,22 @@ from decimal import Decimal
 from typing import Any
 
 import httpx
+import openai
 import pytest
 
 from carbonq import client, events
+from carbonq.api import problems
 from carbonq.api.app import create_app
+from carbonq.client import answers
 from carbonq.clock import ClockKind, GridClock
-from carbonq.errors import Forbidden, InvalidRequest, NotFound
+from carbonq.errors import CarbonBudgetExceeded, Forbidden, InvalidRequest, NotFound
 from carbonq.model import Scope
 from carbonq.services import budget as core
 from carbonq.services import budget_alarms, budgets_admin
 from carbonq.services.budget_alarms import Thresholds
+from carbonq.services.budget_room import Gate
 from carbonq.store import admin_log, clocks, keys
+from tests.api import batching
 from tests.api.harness import Harness
 from tests.api.inprocess import in_process
 from tests.api.test_contract import strays
@@ -262,3 +267,44 @@ def test_alarms_come_by_stream_and_webhook(harness: Harness, admin: httpx.Client
         event = next(iter(carbonq.events(after=0)))
     assert (event.type, event.data["id"], event.created_at) == ("budget.exhausted", made["id"], now)
     assert Decimal(event.data["left_g"]) < 0
+
+
+def refusal(**changes: Any) -> CarbonBudgetExceeded:
+    given: Json = {
+        "budget_id": "bgt_1",
+        "cap_g": Decimal("5000"),
+        "spent_g": Decimal("4999.000000000000001"),
+        "reserved_g": Decimal("0.5"),
+        "adds_g": Decimal("1"),
+        "ends_at": datetime(2026, 4, 1, tzinfo=UTC),
+    }
+    return CarbonBudgetExceeded("no room", **{**given, **changes})
+
+
+@pytest.mark.parametrize("changes", [{}, {"adds_g": None}, {"ends_at": None, "line": 7}])
+def test_a_refusal_comes_back_as_it_went_out(changes: Json) -> None:
+    error = refusal(**changes)
+    sent = problems.answer(error, "/v1/jobs")
+    assert sent.status_code == 403
+    assert json.loads(sent.body)["cap_g"] == "5000", "for those who read RFC 9457's members, too"
+    back = answers.problem(answers.Answer("u", sent.status_code, dict(sent.headers), bytes(sent.body)))
+    assert isinstance(back, CarbonBudgetExceeded)
+    assert vars(back) == vars(error) | {"request_id": None}
+
+
+def test_a_batch_that_a_budget_refuses_is_told_as_the_openai_sdk_knows_it(
+    harness: Harness, admin: httpx.Client, url: str, key: str
+) -> None:
+    put(admin, cap_g="0.00001", action="reject")
+    book(harness, "eb_1", tenant="acme")
+    gate = Gate(harness.db, harness.clock, harness.api.models, max_stale_s=7200.0)
+    created = batching.create(admin, batching.line(), headers={"X-Carbonq-Product-Line": "=search"})
+    batching.read_inputs(harness, gate=gate)
+    with openai.OpenAI(base_url=f"{url}/v1", api_key=key, max_retries=0) as sdk:
+        batch = sdk.batches.retrieve(created["id"])
+    assert batch.status == "failed" and batch.errors is not None and batch.errors.data is not None
+    (error,) = batch.errors.data
+    assert error.code == "carbon_budget_exceeded" and "have the cap raised" in (error.message or "")
+    other = batching.create(admin, batching.line(), headers={"X-Carbonq-Product-Line": "other"})
+    batching.read_inputs(harness, gate=gate)
+    assert batching.look(admin, other)["status"] == "in_progress", "a budget is for its own product line"
