@@ -25,8 +25,18 @@ class Pair:
     energy_uj: int
 
 
-def pairs(tx: Tx, *, start_at: datetime | None, end_at: datetime | None) -> list[Pair]:
-    """Return what settled of windows ``[start_at, end_at)`` of entries; None means no bound."""
+def pairs(
+    tx: Tx,
+    *,
+    start_at: datetime | None,
+    end_at: datetime | None,
+    clock: str | None = None,
+    as_of: datetime | None = None,
+) -> list[Pair]:
+    """Return what settled of windows ``[start_at, end_at)`` of entries; None means no bound.
+
+    ``clock`` None: whatever clock they ran on; ``as_of`` is machine time: what had settled until then.
+    """
     found: list[tuple[str, str, str, int, int]] = []
     before = entries.alias("before")
     is_before = and_(before.c.entry_id == entries.c.entry_id, before.c.revision == entries.c.revision - 1)
@@ -35,6 +45,8 @@ def pairs(tx: Tx, *, start_at: datetime | None, end_at: datetime | None) -> list
     )
     span = [engine_batches.c.window_at >= start_at] if start_at is not None else []
     span += [engine_batches.c.window_at < end_at] if end_at is not None else []
+    span += [engine_batches.c.clock == clock] if clock is not None else []
+    span += [entries.c.recorded_at <= as_of] if as_of is not None else []
     source = engine_batches.join(entries, is_same).join(before, is_before)
     for book, (rate_id, status, _) in BOOKS.items():
         statement = (
