@@ -34,8 +34,9 @@ OFF = TierPolicy()
 def check(models: Mapping[str, Model], regions: Sequence[Region]) -> None:
     """Check what the settings say of tiers. Raises ConfigError naming the model, what is wrong and the limit.
 
-    A smaller model must exist and be served somewhere, have the same endpoint and a lower tier, and give answers as
-    long as the larger one's. Its input may be shorter: items are looked at one by one (``fits``).
+    A smaller model must exist and be served by one of ``regions`` (none: not known here), have the same endpoint and a
+    lower tier, and give answers as long as the larger one's. Its input may be shorter: items are looked at one by one
+    (``fits``).
     """
     for name, model in models.items():
         if model.smaller is None:
@@ -63,7 +64,7 @@ def check(models: Mapping[str, Model], regions: Sequence[Region]) -> None:
             )
         if model.same_space and model.endpoint is not Endpoint.EMBEDDINGS:
             raise ConfigError(f"models.{name}.same_space is for embeddings; {name!r} answers {model.endpoint}")
-        if not any(region.serves(smaller.name) for region in regions):
+        if regions and not any(region.serves(smaller.name) for region in regions):
             raise ConfigError(f"{label} {smaller.name!r} is served by no region; add it to models of one of them")
 
 

@@ -9,7 +9,7 @@ from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from carbonq import __version__, config, tracing
+from carbonq import __version__, config, tiers, tracing
 from carbonq import models as catalogue
 from carbonq.blobs import BlobStore, open_store
 from carbonq.clock import GridClock
@@ -247,8 +247,18 @@ def make_sender(settings: Settings) -> Sender:
 
 
 def make_models(settings: Settings) -> dict[str, Model]:
-    """Return the built-in and the configured models by name. Raises ConfigError."""
-    return catalogue.catalogue({name: model.model_dump() for name, model in settings.models.items()})
+    """Return the built-in and the configured models by name, their tiers checked. Raises ConfigError."""
+    made = catalogue.catalogue({name: model.model_dump() for name, model in settings.models.items()})
+    tiers.check(made, make_regions(settings))
+    return made
+
+
+def make_tiers(settings: Settings) -> tiers.TierPolicy:
+    """Return when work goes to a smaller model. Raises ConfigError where that is set and no model has a smaller one."""
+    policy = tiers.TierPolicy(settings.tiers.easy_tokens, settings.tiers.above_g_per_kwh)
+    if policy != tiers.OFF and not any(model.smaller for model in settings.models.values()):
+        raise ConfigError("[tiers] is set, and no model names a smaller one; set models.NAME.smaller, too")
+    return policy
 
 
 def broker_url(settings: Settings) -> str:

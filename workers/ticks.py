@@ -28,10 +28,12 @@ from carbonq.services import (
     seal,
     settle,
     submit,
+    targets,
     traced,
     validate,
 )
 from carbonq.services.apart import Postponed
+from carbonq.services.downgrade import Tiering
 from carbonq.services.rates import RateCache
 from carbonq.services.refresh import Refresher
 from carbonq.services.watch import Watch
@@ -58,41 +60,12 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
     refresher = Refresher(db, sourcing.make_sources(settings, clock), clock, max_stale_s=settings.max_stale_s)
     rates = RateCache(runtime.regions, settle_after_s=settings.settle_after_s, max_stale_s=settings.max_stale_s)
 
-    chunk_jobs = traced.ticking(traces, "chunk", chunk.chunk_jobs, traced.of_chunking)
-    plan_waiting = traced.ticking(traces, "plan", plan.plan_waiting, traced.of_plan)
     send_tickets = traced.ticking(traces, "dispatch", dispatch.dispatch, traced.of_tickets, kind="producer")
     watch = Watch(db, worker_alive_s=settings.worker_alive_s)
 
     def run_refresh() -> None:
         refresher.run()
         learn.learn_tick(db, clock.now())
-
-    def run_plan() -> None:
-        made = 0
-        try:
-            made = chunk_jobs(
-                db,
-                clock,
-                models=runtime.models,
-                regions=runtime.regions,
-                max_chunk_items=settings.max_chunk_items,
-                chunk_fill=settings.chunk_fill,
-                chunk_wait_s=settings.chunk_wait_s,
-                isolate_tenants=settings.isolate_tenants,
-                factor=clock.factor,
-            )
-        finally:  # what has chunks is planned, whatever is wrong with a new job
-            plan_waiting(
-                db,
-                clock,
-                models=runtime.models,
-                margin=settings.replan_margin,
-                price_weight_g=settings.price_weight_g,
-                worker_alive_s=settings.worker_alive_s,
-                max_stale_s=settings.max_stale_s,
-            )
-        if made:
-            tickets.nudge("dispatch")
 
     def run_reap() -> None:
         rates.refresh(db, clock.now())
@@ -174,7 +147,7 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
         ),
         "expire": run_expire,
         "finish": run_finish,
-        "plan": run_plan,
+        "plan": _planning(context),
         "reap": run_reap,
         "refresh": run_refresh,
         "retire": lambda: retire.retire(db, runtime.blobs, clock, keep),
@@ -183,6 +156,53 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
         "targets": lambda: targets.tick(db, clock),
         "validate": run_validate,
     }
+
+
+def _planning(context: Context) -> Callable[[], None]:
+    """Return the plan tick: new jobs are cut into chunks, work changes its tier, and what waits is placed."""
+    runtime, tickets = context.runtime, context.tickets
+    settings, db, clock = runtime.settings, runtime.db, runtime.clock
+    chunk_jobs = traced.ticking(context.traces, "chunk", chunk.chunk_jobs, traced.of_chunking)
+    plan_waiting = traced.ticking(context.traces, "plan", plan.plan_waiting, traced.of_plan)
+    tier_policy = wiring.make_tiers(settings)
+    tiering = Tiering(db, clock, models=runtime.models, regions=runtime.regions, policy=tier_policy)
+
+    def place() -> None:
+        plan_waiting(
+            db,
+            clock,
+            models=runtime.models,
+            margin=settings.replan_margin,
+            price_weight_g=settings.price_weight_g,
+            worker_alive_s=settings.worker_alive_s,
+            max_stale_s=settings.max_stale_s,
+            on_placed=tiering.on_placed,
+        )
+
+    def run_plan() -> None:
+        made = 0
+        try:
+            made = chunk_jobs(
+                db,
+                clock,
+                models=runtime.models,
+                regions=runtime.regions,
+                max_chunk_items=settings.max_chunk_items,
+                chunk_fill=settings.chunk_fill,
+                chunk_wait_s=settings.chunk_wait_s,
+                isolate_tenants=settings.isolate_tenants,
+                factor=clock.factor,
+                tier_policy=tier_policy,
+            )
+        finally:  # what has chunks is planned, whatever is wrong with a new job
+            tiering.tidy()
+            place()
+            if tiering.take_moved():
+                place()
+        if made:
+            tickets.nudge("dispatch")
+
+    return run_plan
 
 
 def register(

@@ -11,6 +11,23 @@ from carbonq.config.grid import HeaderSecret, OpenAddress
 from carbonq.config.strict import Strict
 
 
+class TiersSettings(Strict):
+    """When work goes to the smaller model of the one it asked for, whatever budgets say (``[tiers]``)."""
+
+    easy_tokens: int | None = Field(
+        default=None,
+        ge=1,
+        description="Items of at most so many tokens, by estimate and with their answer, run on the `smaller` model of "
+        "the one they ask for; unset: none do.",
+    )
+    above_g_per_kwh: float | None = Field(
+        default=None,
+        gt=0,
+        description="Work that is about to start at a marginal rate above so many gCO2e/kWh goes to the `smaller` "
+        "model, and stays with it when the rate falls; unset: none does.",
+    )
+
+
 class ModelSettings(Strict):
     """A model clients may ask for (``[models.NAME]``)."""
 

@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, SecretStr, ValidationInfo, field_validator, model_validator
 
 from carbonq.config.grid import AccountsSettings, ZoneSettings
-from carbonq.config.models import ModelSettings
+from carbonq.config.models import ModelSettings, TiersSettings
 from carbonq.config.origins import nearest
 from carbonq.config.regions import RegionSettings
 from carbonq.config.strict import NAME, Strict
@@ -95,6 +95,9 @@ class Settings(Strict):
     )
     regions: dict[str, RegionSettings] = Field(default_factory=dict, description="Regions; none: two on the demo grid.")
     models: dict[str, ModelSettings] = Field(default_factory=dict, description="Models beside the two built-in ones.")
+    tiers: TiersSettings = Field(
+        default_factory=TiersSettings, description="When work goes to a smaller model; off unless set."
+    )
 
     lease_s: float = Field(
         60.0, gt=0, le=MAX_S, description="Machine seconds a worker may be silent before its chunk is taken."

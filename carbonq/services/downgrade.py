@@ -13,11 +13,14 @@ from datetime import datetime
 from typing import Any
 
 from carbonq import estimate, ids, tiers
+from carbonq.clock import Clock
 from carbonq.model import Chunk, DowngradeReason, HeldKind, Item, Model, NewChunk, Region, Throughput
 from carbonq.plan import policy
 from carbonq.store import chunks, downgrades, holds, items, throughputs
-from carbonq.store.database import Tx
+from carbonq.store.database import Database, Tx
 from carbonq.store.downgrades import Change
+from carbonq.tiers import TierPolicy
+from carbonq.units import WINDOW
 
 
 def downgrade(
@@ -82,6 +85,63 @@ def restore(
             parts.append(replace(moved.child(chunk, left, None), may_downgrade=False))
     _cut_off(tx, parts, now)
     return [one.chunk_id for one in parts]
+
+
+class Tiering:
+    """What the plan tick does about tiers: before it plans, and where it places."""
+
+    def __init__(
+        self, db: Database, clock: Clock, *, models: Mapping[str, Model], regions: Sequence[Region], policy: TierPolicy
+    ) -> None:
+        """Take the settings. Without a model that has a smaller one nothing is ever done."""
+        self._db, self._clock, self._policy = db, clock, policy
+        self._models, self._regions = models, regions
+        self._larger = sorted(model.name for model in models.values() if model.smaller is not None)
+        self._moved = 0
+
+    def tidy(self) -> None:
+        """Give back what failed on a smaller model, and move what is about to start. Raises StoreUnavailable."""
+        if not self._larger:
+            return
+        with self._db.read() as tx:
+            is_idle = not downgrades.failed(tx) and not self._dirty(tx)
+        if is_idle:
+            return
+        with self._db.write() as tx:
+            now, factor = self._clock.now(), self._clock.factor
+            restore(tx, models=self._models, regions=self._regions, now=now, factor=factor)
+            self.on_placed(tx)
+        self.take_moved()  # the plan that follows places them
+
+    def on_placed(self, tx: Tx) -> None:
+        """Move chunks that were placed where the policy's limit is exceeded, if they are about to start there.
+
+        Not those of later windows: they may yet find a cleaner one, and a downgrade is not undone.
+        """
+        dirty = self._dirty(tx)
+        if dirty:
+            moved = downgrade(
+                tx,
+                dirty,
+                models=self._models,
+                regions=self._regions,
+                now=self._clock.now(),
+                factor=self._clock.factor,
+                reason=DowngradeReason.POLICY,
+            )
+            self._moved += len(moved)
+
+    def take_moved(self) -> int:
+        """Return how many chunks were moved since this was asked last: they wait for a place."""
+        moved, self._moved = self._moved, 0
+        return moved
+
+    def _dirty(self, tx: Tx) -> list[str]:
+        limit = self._policy.above_g_per_kwh
+        if limit is None:
+            return []
+        found = downgrades.about_to_start(tx, self._larger, self._clock.now() + WINDOW)
+        return [chunk_id for chunk_id, rate in found if float(rate) > limit]
 
 
 def _is_shorter(smaller: Model, model: Model) -> bool:

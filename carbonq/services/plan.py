@@ -24,18 +24,22 @@ from carbonq.plan import capacity, planner
 from carbonq.plan.demand import Assignment, Terms
 from carbonq.plan.outlook import Outlook
 from carbonq.plan.solver import incremental
-from carbonq.services import beside, chosen, shadow, trigger
+from carbonq.services import beside, budget_plan, budget_room, chosen, shadow, trigger
 from carbonq.services.beside import Beside
+from carbonq.services.budget_plan import Guard
 from carbonq.services.chosen import Chosen
 from carbonq.services.outlook import load_outlook
 from carbonq.services.trigger import Look
 from carbonq.services.work import Work, World
 from carbonq.store import placements, waiting
-from carbonq.store.database import Database
+from carbonq.store.database import Database, Tx
 from carbonq.store.placements import BESIDE, NewPlan, Placed
 from carbonq.units import WINDOW_S, window_index
 
 IntArray = npt.NDArray[np.int64]
+
+#: What is done where chunks were placed, in the same transaction.
+OnPlaced = Callable[[Tx], None]
 
 #: The shortest and longest horizon in windows: three hours, a week. Later deadlines are planned when they come nearer.
 MIN_HORIZON, MAX_HORIZON = 36, 2016
@@ -94,22 +98,26 @@ def plan_waiting(
     worker_alive_s: float = 15.0,
     max_stale_s: float = 7200.0,
     is_forced: bool = False,
+    on_placed: OnPlaced = lambda _: None,
 ) -> PlanSummary:
     """Plan all chunks that are waiting or placed with no ticket out. Idempotent; safe beside a dispatcher.
 
     ``margin`` is the relative gain below which nothing moves; ``price_weight_g`` the grams that one unit of price
     weighs; ``max_stale_s`` is grid seconds, ``worker_alive_s`` machine seconds. Of ``models`` that are not given only
-    what was learned is known. Raises StoreUnavailable.
+    what was learned is known. ``on_placed`` is called in each transaction that places chunks, before the dispatcher can
+    see them. Raises StoreUnavailable.
     """
     started = time.monotonic()
     state = _read(db, clock, models or {}, worker_alive_s, is_forced=is_forced)
     if state is None:
         return PlanSummary()
     terms = partial(_terms, margin=margin, price_weight_g=price_weight_g)
+    guard_of = partial(budget_plan.guard, db, max_stale_s=max_stale_s)
     if state.beside is not None:
-        result = _add(state, state.beside, partial(load_outlook, db, max_stale_s=max_stale_s), terms, started)
+        outlook_of = partial(load_outlook, db, max_stale_s=max_stale_s)
+        result = _add(state, state.beside, outlook_of=outlook_of, guard_of=guard_of, terms=terms, started=started)
         if result is not None:
-            return _write(db, state, result)
+            return _write(db, state, result, on_placed)
         state = _read(db, clock, models or {}, worker_alive_s, is_forced=is_forced, is_whole=True)
         if state is None:
             return PlanSummary()
@@ -143,14 +151,17 @@ def plan_waiting(
         planned=(free, due, made),
         held_out=chosen.held_out(work, at_once),
     )
-    result = _Result(made, changes, homeward, shadows, outlook.is_down, why, time.monotonic() - started)
-    return _write(db, state, result)
+    guard = guard_of(world, outlook, state.look.signal)
+    result = _Result(made, changes, homeward, shadows, outlook.is_down, why, time.monotonic() - started, guard=guard)
+    return _write(db, state, result, on_placed)
 
 
 def _add(
     state: _State,
     others: Beside,
+    *,
     outlook_of: Callable[..., Outlook],
+    guard_of: Callable[[World, Outlook, Signal], Guard | None],
     terms: Callable[[World, int], Terms],
     started: float,
 ) -> _Result | None:
@@ -173,8 +184,9 @@ def _add(
     if not addition.is_enough:
         return None
     changes = chosen.of(work, free, demand, addition.made, outlook)
+    guard = guard_of(world, outlook, state.look.signal)
     took_s = time.monotonic() - started
-    return _Result(addition.made, changes, homeward, shadow.Planned(), False, BESIDE, took_s, beside=others.count)
+    return _Result(addition.made, changes, homeward, shadow.Planned(), False, BESIDE, took_s, others.count, guard)
 
 
 def _terms(world: World, windows: int, *, margin: float, price_weight_g: float) -> Terms:
@@ -191,6 +203,11 @@ class _Result:
     trigger: str
     duration_s: float
     beside: int = 0
+    guard: Guard | None = None
+
+    def admitted(self, tx: Tx, placed: Placed) -> Placed:
+        """Return the placements that budgets have room for."""
+        return placed if self.guard is None else self.guard.admit(tx, placed)
 
 
 def _read(
@@ -220,6 +237,7 @@ def _read(
             busy=placements.busy(tx) if is_any else [],
             backoffs=placements.backoffs(tx) if is_any else {},
             caps=placements.caps(tx) if is_any else {},
+            is_expected_wanted=is_any and budget_room.is_wanted(tx),
         )
     # Outside the transaction, which must not idle for seconds.
     work, shadows = Work(waiting.arrange(found), world), shadow.Shadows(waiting.arrange(movable), running)
@@ -244,7 +262,7 @@ def _prices(world: World, windows: int) -> npt.NDArray[np.float64] | None:
     return None if all(math.isnan(one) for one in prices) else np.repeat(np.array([prices]).T, windows, axis=1)
 
 
-def _write(db: Database, state: _State, result: _Result) -> PlanSummary:
+def _write(db: Database, state: _State, result: _Result, on_placed: OnPlaced) -> PlanSummary:
     plan_id, now, work, signal = ids.new("pln"), state.world.now, state.work, state.look.signal
     made, changes = result.made, result.chosen
     objective, bound, gap = (
@@ -271,12 +289,14 @@ def _write(db: Database, state: _State, result: _Result) -> PlanSummary:
     with db.write() as tx:
         placements.add_plan(tx, plan)
         # First, for they run now.
-        placed = placements.place(tx, plan_id, result.at_once, created_at=now, signal=signal)
+        homeward = result.admitted(tx, result.at_once)
+        placed = placements.place(tx, plan_id, homeward, created_at=now, signal=signal)
         shadow.write(tx, plan_id, result.shadows, created_at=now, signal=signal)
     for start in range(0, len(changes.placed), PAGE):
         page = changes.placed.take(range(start, min(start + PAGE, len(changes.placed))))
         with db.write() as tx:
-            placed += placements.place(tx, plan_id, page, created_at=now, signal=signal)
+            placed += placements.place(tx, plan_id, result.admitted(tx, page), created_at=now, signal=signal)
+            on_placed(tx)
     _set_latest(db, work)
     return PlanSummary(
         plan_id=plan_id,

@@ -66,7 +66,7 @@ def change(tx: Tx, changes: Sequence[Change]) -> None:
 def about_to_start(tx: Tx, models: Sequence[str], before: datetime) -> list[tuple[str, Decimal]]:
     """Return (chunk, marginal rate of its cell in gCO2e/kWh) of chunks placed before a grid time, of some models.
 
-    Only of those with no ticket out that run what was asked for, and whose rate is known.
+    Only of those with no ticket out that run what was asked for and do not refuse another, and whose rate is known.
     """
     statement = (
         select(chunks.c.chunk_id, placements.c.g_per_kwh)
@@ -76,6 +76,7 @@ def about_to_start(tx: Tx, models: Sequence[str], before: datetime) -> list[tupl
             chunks.c.window_at < before,
             chunks.c.dispatched_at.is_(None),
             chunks.c.downgraded.is_(None),
+            chunks.c.may_downgrade.is_(None) | chunks.c.may_downgrade.is_(True),
             is_any_of(tx, chunks.c.model, models),
             placements.c.g_per_kwh.is_not(None),
             func.coalesce(placements.c.signal, Signal.MOER.value) == Signal.MOER.value,
