@@ -103,6 +103,7 @@ CODES: Mapping[str, Code] = {
     "no_region_available": _c(
         503, says="no region can answer now, or within the latency budget", do="try again after `Retry-After`"
     ),
+    "not_acceptable": _c(406, says="a report is in none of the formats that `Accept` takes", do="ask for one it is in"),
     "not_found": _c(404, says="there is nothing of that name, or it is another tenant's", do="ask for something else"),
     "not_utf8": _c(400, says="the input is not UTF-8 text", do="save it as UTF-8"),
     "quota_exceeded": _c(
@@ -117,6 +118,7 @@ CODES: Mapping[str, Code] = {
     "realtime_failed": _c(503, says="the worker failed on the call", do="try again after `Retry-After`"),
     "realtime_timeout": _c(503, says="no answer came in time", do="try again after `Retry-After`"),
     "region_not_found": _c(400, says="there is no such region", do="`GET /v1/regions` lists them"),
+    "reports_busy": _c(429, says="reports are being made, and enough wait for it", do="try again after `Retry-After`"),
     "request_timeout": _c(408, says="the request's body did not come in time", do="send it again, without pauses"),
     "request_too_large": _c(413, says="the body is larger than this route takes", do="send less at once"),
     "results_in_batch": _c(
@@ -145,6 +147,7 @@ CODES: Mapping[str, Code] = {
         says="this key or this server has as many event streams open as it may",
         do="close some, or ask for the state by GET",
     ),
+    "too_many_targets": _c(409, says="the tenant has as many contract targets as it may", do="remove one"),
     "too_many_tasks": _c(400, says="the input has more items than a job may hold", do="split it over several jobs"),
     "too_many_unknown_keys": _c(
         503, says="too many API keys that nobody has are tried", do="try again after `Retry-After`"

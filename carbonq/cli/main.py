@@ -14,6 +14,7 @@ import typer
 
 from carbonq import __version__
 from carbonq.cli import (
+    audit,
     audit_log,
     bench,
     budget,
@@ -35,8 +36,10 @@ from carbonq.cli import (
     quote,
     regions,
     replay,
+    report,
     shared,
     submit,
+    target,
     top,
     up,
     webhooks,
@@ -97,7 +100,10 @@ holds.add_to(models.app, HeldKind.MODEL, known=holds.model_names)
 app.add_typer(models.app, name="models")
 app.add_typer(holds.tenants, name="tenants")
 app.add_typer(ledger.app, name="ledger")
+app.command("report")(report.report)
+app.command("audit")(audit.audit)
 app.add_typer(budget.app, name="budget")
+app.add_typer(target.app, name="target")
 app.add_typer(keys.app, name="keys")
 app.add_typer(audit_log.app, name="audit-log")
 app.add_typer(webhooks.app, name="webhooks")

@@ -46,6 +46,12 @@ def statuses(db: Database, now: datetime, tenant: str | None = None) -> list[Tar
         return of_month(tx, targets.every(tx, tenant), month_of(now), now, tenant)
 
 
+def status(db: Database, now: datetime, tenant: str, target_id: str) -> TargetStatus:
+    """Return one target of a tenant as it stands at a grid time. Raises NotFound, StoreUnavailable."""
+    with db.read() as tx:
+        return of_month(tx, [targets.get(tx, target_id, tenant)], month_of(now), now, tenant)[0]
+
+
 def of_month(
     tx: Tx, wanted: Sequence[Target], month: Month, now: datetime, tenant: str | None = None
 ) -> list[TargetStatus]:

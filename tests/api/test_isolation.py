@@ -21,6 +21,7 @@ from httpx_sse import EventSource
 from carbonq.model import ItemState
 from carbonq.services import admin
 from carbonq.store import admin_log, keys
+from carbonq.testing import FAKE_EPOCH
 from tests.api import batching
 from tests.api.harness import Harness, build_harness, serving
 from tests.api.test_jobs import chunk_up, finish, submit
@@ -29,6 +30,7 @@ from tests.databases import opened
 
 #: Names of parameters that hold ids, and of what. ``after`` is the id of whatever the route lists.
 IDS = {
+    "api_key_id": "key",
     "batch_id": "batch",
     "budget_id": "budget",
     "entry_id": "entry",
@@ -113,6 +115,7 @@ def made(harness: Harness, http: httpx.Client, tenant: str) -> World:
     budget = http.put("/v1/budgets", json={"level": "product_line", "name": word, "cap_g": "5"})
     assert budget.status_code == 200, budget.text
     with harness.db.read() as tx:
+        key_ids = [key.key_id for key in keys.page(tx, tenant)]
         log = [f"log_{one.log_id}" for one in admin_log.page(tx, tenant=tenant)]
     return World(
         tenant,
@@ -125,6 +128,7 @@ def made(harness: Harness, http: httpx.Client, tenant: str) -> World:
             "entry": book(harness, f"eb_{tenant}", tenant=tenant, job_id=final)[:1],
             "file": [done["input_file_id"], done["output_file_id"]],
             "job": job_ids,
+            "key": key_ids,
             "log": log[:1],
             "message": messages[:1],
             "webhook": [hook.json()["id"]],
@@ -170,7 +174,7 @@ class Worlds:
         """Put a world's own ids into a path."""
         for name, kind in IDS.items():
             path = path.replace(f"{{{name}}}", world.ids[kind][0])
-        return path.replace("{name}", "wordllama-256")
+        return path.replace("{name}", "wordllama-256").replace("{month}", f"{FAKE_EPOCH:%Y-%m}")
 
 
 @pytest.fixture(scope="module")

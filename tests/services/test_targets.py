@@ -12,19 +12,20 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import func, select
+from sqlalchemy import func, select, update
 
 from carbonq.budget import Book
 from carbonq.clock import ClockKind
 from carbonq.errors import Conflict, InvalidRequest, NotFound
+from carbonq.model import ItemState
 from carbonq.services import targets as service
 from carbonq.services import targets_admin
 from carbonq.services.settle import settle
-from carbonq.store import admin_log, events, figures, target_ahead, target_hours, targets
+from carbonq.store import admin_log, events, figures, tables, target_ahead, target_hours, targets
 from carbonq.store.database import Database
 from carbonq.store.figures import Scope
 from carbonq.store.tables import target_marks
-from carbonq.target import Target, TargetState, TargetStatus
+from carbonq.target import Ahead, Target, TargetState, TargetStatus, month_of
 from carbonq.testing import FakeClock
 from carbonq.units import WINDOW
 from tests.services.booked import configure, observe, store
@@ -206,17 +207,35 @@ def test_kept_sums_are_the_ledgers_whatever_happens_in_whichever_order(
 
 def test_accepted_work_is_counted_until_it_has_ended(database: Database, tmp_path: Path) -> None:
     world = World(database, tmp_path)
-    tenant = world.submit(lines(4))[0].tenant
+    job = world.submit(lines(4))[0]
     clock = world.clock
-    targets_admin.set_target(database, clock, tenant, g_per_1k_tokens="1", actor="me")
+    targets_admin.set_target(database, clock, job.tenant, g_per_1k_tokens="1", actor="me")
     for _ in range(2):  # not cut yet, and cut
-        service.tick(database, clock)
-        with database.read() as tx:
-            ((_, model), accepted), *rest = target_ahead.kept(tx).items()
-        assert not rest and model == "words" and accepted.by_book[Book.IMPACT].tokens > 0
+        accepted = accepted_of(database, clock)
+        assert accepted == {(job.tenant, "words"): Ahead(job.est_tokens, 0, Decimal(0))}
         world.chunk()
     (found,) = service.statuses(database, clock.now())
     assert (found.forecast, found.state) == (None, TargetState.UNKNOWN)  # nothing says how clean it will be
+    with database.write() as tx:  # as plans write it
+        tx.execute(update(tables.chunks).values(impact_pg_per_token=2_000_000_000))
+    expected = Decimal(job.est_tokens * 2) / 1_000
+    assert accepted_of(database, clock) == {(job.tenant, "words"): Ahead(job.est_tokens, job.est_tokens, expected)}
+    (found,) = service.statuses(database, clock.now())
+    assert found.forecast is not None and found.forecast.g_per_1k_tokens == 2
+    assert found.forecast.accepted_tokens == job.est_tokens and found.state is TargetState.AT_RISK
+    with database.write() as tx:
+        tx.execute(update(tables.chunks).values(window_at=month_of(clock.now()).end_at))
+    assert accepted_of(database, clock) == {}  # that is the next month's
+    with database.write() as tx:
+        tx.execute(update(tables.chunks).values(window_at=None))
+        tx.execute(update(tables.items).values(state=ItemState.SUCCEEDED.value))
+    assert accepted_of(database, clock) == {}
+
+
+def accepted_of(database: Database, clock: FakeClock) -> dict[tuple[str, str], Ahead]:
+    service.tick(database, clock)
+    with database.read() as tx:
+        return {key: one.by_book[Book.IMPACT] for key, one in target_ahead.kept(tx).items()}
 
 
 def test_alarms_are_told_once_a_month_and_kind_and_again_when_the_target_changed(database: Database) -> None:
