@@ -25,6 +25,7 @@ from carbonq.store import keys
 from carbonq.store.tables import jobs
 from tests.api.conftest import harness, http, url
 from tests.api.harness import Harness
+from tests.api.test_budgets import run_clock
 from tests.api.test_jobs import finish, submit
 from tests.docs import pages
 from tests.docs.pages import ROOT, Line
@@ -144,6 +145,7 @@ def world(
     for name in ("lines.jsonl", "requests.jsonl"):
         (tmp_path / name).write_text(json.dumps({**line, "body": body}) + "\n", encoding="utf-8")
     (tmp_path / ".carbonq").mkdir()
+    run_clock(harness)
     with harness.db.write() as tx:
         _, key = keys.create(tx, "acme", "docs", False, scopes=frozenset(Scope))
     (tmp_path / ".carbonq" / "api-key").write_text(key, encoding="utf-8")
