@@ -1,4 +1,4 @@
-"""The inclusion proof of a ledger entry over HTTP: what `python -m carbonq.verify --proof FILE` checks."""
+"""Proofs over HTTP: of one ledger entry, and of a whole month; `python -m carbonq.verify` checks both."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from fastapi import APIRouter, Query
 
 from carbonq.api.auth import needs
 from carbonq.api.context import ApiDep, CallerDep
+from carbonq.api.download import Streamed
 from carbonq.api.ledger import MAX_REVISION
-from carbonq.api.openapi import gives, operation
-from carbonq.api.shapes.ledger import Proof
+from carbonq.api.openapi import Answer, Content, gives, operation
+from carbonq.api.shapes.ledger import AuditFile, Proof
 from carbonq.model import Scope
+from carbonq.services import audit
 from carbonq.services.proof import prove
 
 router = APIRouter(dependencies=[needs(Scope.EXPORT)])
@@ -30,3 +32,32 @@ def get_proof(
 ) -> dict[str, Any]:
     """Return the proof that one of the caller's entries is under a seal, by default up to the newest one."""
     return prove(api.db, entry_id, revision=revision, tenant=caller.tenant, head=head)
+
+
+#: The audit file, streamed.
+_FILE = Answer(
+    "Your month, streamed: one JSON object.",
+    {"application/json": Content(AuditFile)},
+    headers=("Content-Disposition",),
+)
+
+
+@router.get(
+    "/v1/audit/{month}",
+    **operation("get_audit_file", "ledger", answers={200: _FILE}, errors=("not_found",)),
+)
+def get_audit_file(
+    month: str,
+    api: ApiDep,
+    caller: CallerDep,
+    api_key_id: str | None = None,
+    head: Annotated[str | None, Query(pattern="^[0-9a-f]{64}$")] = None,
+) -> Streamed:
+    """Stream the caller's month: entries with all revisions, sums by API key, seals and proofs.
+
+    ``python -m carbonq.verify --audit FILE`` checks it by itself. With ``api_key_id`` only what ran under that key;
+    with ``head`` proved up to the seal with that hash, else up to the newest.
+    """
+    pieces = audit.stream(api.db, caller.tenant, month, api_key_id=api_key_id, head=head)
+    headers = {"Content-Disposition": f'attachment; filename="audit-{month}.json"'}
+    return Streamed(pieces, media_type="application/json", headers=headers)

@@ -234,6 +234,10 @@ class AsyncClient:
                 file.write(block)
         return target
 
+    def audit(self, month: str, *, api_key_id: str | None = None, head: str | None = None) -> AsyncIterator[bytes]:
+        """Yield the audit file of this key's tenant, a month like ``2026-11``, in pieces. Raises NotFound."""
+        return self._iterate(flows.pieces(self._manner, calls.audit(month, api_key_id=api_key_id, head=head)))
+
     def entries(self, *, job_id: str | None = None) -> AsyncIterator[Entry]:
         """Yield this key's current ledger entries, page by page. Raises NotFound for an unknown job."""
         return self._iterate(flows.entries(self._manner, job_id=job_id))
@@ -267,6 +271,23 @@ class AsyncClient:
     async def remove_budget(self, budget_id: str) -> None:
         """Remove a budget; what waited for it goes on. Raises NotFound."""
         await self._call(calls.remove_budget(budget_id))
+
+    async def report(
+        self,
+        month: str,
+        *,
+        format: str = "json",
+        section: str | None = None,
+        as_of: datetime | None = None,
+        clock: str | None = None,
+        months_back: int | None = None,
+    ) -> bytes:
+        """Return the report of a month like ``2026-11``, of this key's tenant; ``format`` json, csv, html or pdf.
+
+        ``section``: of a csv this part alone; ``as_of``: the ledger as it was then. Raises InvalidRequest.
+        """
+        how = {"section": section, "as_of": as_of, "clock": clock, "months_back": months_back}
+        return await self._run(flows.content(self._manner, calls.report(month, format=format, **how)))
 
     # --- realtime -------------------------------------------------------------------------------------------
 

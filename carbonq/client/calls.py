@@ -21,6 +21,9 @@ T = TypeVar("T")
 #: Seconds for the answer to an upload: a long input is checked after its last byte.
 _UPLOAD_TIMEOUT_S = 600.0
 
+#: Seconds for a report: one of a long month is made for a while, and others may wait before it.
+REPORT_TIMEOUT_S = 600.0
+
 #: How long a stream of events may be silent, in seconds; the API says every 15 that it lives.
 EVENT_SILENCE_S = 20.0
 
@@ -291,6 +294,18 @@ def ledger_csv(**selection: object) -> Call[bytes]:
     names = {"start_at": "from", "end_at": "to"}
     wanted = {names.get(name, name): value for name, value in selection.items()}
     return Call(method="GET", path="/v1/ledger.csv", read=_streamed, params=_params(**wanted))
+
+
+def audit(month: str, *, api_key_id: str | None, head: str | None) -> Call[bytes]:
+    """Read the audit file of a month; it is streamed."""
+    params = _params(api_key_id=api_key_id, head=head)
+    return Call(method="GET", path=f"/v1/audit/{quoted(month, safe='')}", read=_streamed, params=params)
+
+
+def report(month: str, **how: object) -> Call[bytes]:
+    """Ask for a month's report; it takes a pass over the month's entries."""
+    path = f"/v1/reports/{quoted(month, safe='')}"
+    return Call(method="GET", path=path, read=_streamed, params=_params(**how), timeout_s=REPORT_TIMEOUT_S)
 
 
 def request(method: str, path: str, body: Any, params: Mapping[str, object]) -> Call[Json]:

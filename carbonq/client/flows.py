@@ -52,6 +52,14 @@ def call(manner: Manner, asked: Call[T]) -> Flow[T]:
     return asked.read(parsed(answer if asked.is_checked else replace(answer, status=200)))
 
 
+def content(manner: Manner, asked: Call[Any]) -> Flow[bytes]:
+    """Send a call, again if need be, and return its answer as it came. Raises classes of ``carbonq.errors``."""
+    answer: Answer = yield from _persistent(manner, asked, Send(asked))
+    if answer.is_error:
+        raise problem(answer)
+    return answer.content
+
+
 def _persistent(manner: Manner, asked: Call[Any], step: Send | Open) -> Flow[Answer]:
     """Take a step until its answer stands. Raises Unavailable."""
     retries = manner.retries if asked.is_patient else 0
@@ -326,7 +334,12 @@ def ledger_export(manner: Manner, fmt: str, **selection: Any) -> Flow[None]:
     if fmt == "csv":
         yield from ledger_csv(manner, **selection)
         return
-    answer = yield from _opened(manner, calls.ledger_csv(**selection, format=fmt))
+    yield from pieces(manner, calls.ledger_csv(**selection, format=fmt))
+
+
+def pieces(manner: Manner, asked: Call[Any]) -> Flow[None]:
+    """Give the bytes of an answer as they come; what broke must be begun anew."""
+    answer = yield from _opened(manner, asked)
     if answer.is_error:
         raise problem(answer)
     try:

@@ -84,10 +84,11 @@ def stream(
             raise InvalidRequest("a Parquet file always has its schema", param="header")
         return parquet.write(pages)
     written = export.write_csv(pages, has_header=has_header)
-    return _gzipped(written) if format_ is Format.CSV_GZ else written
+    return gzipped(written) if format_ is Format.CSV_GZ else written
 
 
-def _gzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
+def gzipped(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Return the pieces compressed; equal ones give equal bytes."""
     # The container without a name or time, so that equal ledgers give equal files.
     packer = zlib.compressobj(6, zlib.DEFLATED, 16 + zlib.MAX_WBITS)
     for piece in pieces:

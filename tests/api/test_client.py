@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import signal
 import subprocess
@@ -16,7 +17,7 @@ import pytest
 from sqlalchemy import func, select
 from typer.testing import CliRunner, Result
 
-from carbonq import client, errors
+from carbonq import client, errors, verify
 from carbonq.api.feed import Topic
 from carbonq.cli import main
 from carbonq.store.tables import jobs as job_rows
@@ -171,6 +172,10 @@ def test_what_else_there_is(ask: Callable[..., Any], harness: Harness, tmp_path:
     assert path.read_bytes().count(b"\n") == len(entries) + 1
     assert ask("export_ledger", tmp_path / "ledger.csv.gz").read_bytes()[:2] == b"\x1f\x8b"
     assert b"".join(ask("ledger_csv", region="se", header="absent")) == b""
+    month = f"{harness.clock.now():%Y-%m}"
+    assert verify.check_audit(io.StringIO(b"".join(ask("audit", month)).decode())).problems == []
+    with pytest.raises(errors.NotFound, match="no ledger entries with key 'key_none'"):
+        b"".join(ask("audit", month, api_key_id="key_none"))
 
 
 def test_a_wrong_key_and_a_foreign_job(harness: Harness, url: str) -> None:

@@ -9,10 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from carbonq import client
+from carbonq import client, verify
 from tests.api.harness import Harness
 from tests.api.test_events import happen
 from tests.api.test_jobs import finish
+from tests.api.test_ledger import book
 
 DOCS = Path(__file__).parents[2] / "docs" / "client.md"
 README = DOCS.parents[1] / "README.md"
@@ -42,6 +43,7 @@ def test_the_examples_run(
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("CARBONQ_API_URL", url)
     monkeypatch.setenv("CARBONQ_API_KEY", harness.acme)
+    book(harness, "eb_1", tenant="acme")  # the month has an audit file
     stop = threading.Event()
     finisher = threading.Thread(target=finishing, args=(harness, url, stop))
     finisher.start()
@@ -59,3 +61,4 @@ def test_the_examples_run(
     assert "item-1 [0.1, 0.2, 0.3]" in written and "job.completed" in written and "model_not_found" in written
     assert names["vectors"] == {"item-1": [0.1, 0.2, 0.3]}
     assert (tmp_path / "out.jsonl").read_bytes() == OUTPUT and (tmp_path / "ledger.csv").exists()
+    assert verify.main(["--audit", str(tmp_path / "january.json")]) == 0

@@ -133,3 +133,17 @@ class Proof(OpenShape):
     seal: Annotated[Any, Field(examples=["..."])]
     head: Annotated[Any, Field(examples=["..."])]
     head_hash: Annotated[str, eg("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")]
+
+
+class AuditFile(OpenShape):
+    """A month with sums, seals and proofs; `python -m carbonq.verify --audit FILE` checks it (docs/audit.md)."""
+
+    carbonq_audit: Annotated[int, eg(1)]
+    tenant: Annotated[str, eg("acme")]
+    month: Annotated[str, eg("2026-11")]
+    api_key_id: Annotated[str | None, eg(None)]
+    head_hash: Annotated[str | None, eg("9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08")]
+    pages: Annotated[list[dict[str, Any]], eg([])]
+    seals: Annotated[list[dict[str, Any]], eg([])]
+    history: Annotated[str, eg("")]
+    sums: Annotated[dict[str, Any], eg({"entries": 2, "revisions": 2, "customer": [], "keys": []})]
