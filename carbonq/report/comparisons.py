@@ -117,7 +117,7 @@ class Sci:
 
 @dataclass(frozen=True, slots=True)
 class ForecastRow:
-    """How far provisional rates were from settled ones: all tenants' entries, weighed by their energy.
+    """How far provisional rates were from settled ones, weighed by the energy that was booked by them.
 
     Differences are provisional minus settled in g/kWh; relative ones are shares of the settled rate.
     """

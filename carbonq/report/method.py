@@ -157,7 +157,7 @@ def _boundary(head: Head, totals: Totals) -> Iterator[str]:
     if head.tenant is not None:
         yield (
             "Idle, wasted and gap energy belong to no tenant: they are in this report only where the SCI shares them "
-            "out within region and month, by energy."
+            "out within region and month, by energy; those scores depend on how much others ran there."
         )
     other = sum(row.energy_uj for row in totals.energy if row.kind == EntryKind.HOST_OTHER.value)
     if other:

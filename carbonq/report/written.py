@@ -67,7 +67,9 @@ def _json(value: object) -> Any:
 def _rows(report: Report, section: str) -> tuple[Any, ...]:
     found: Any = report
     for name in section.split("."):
-        found = getattr(found, name)
+        found = None if found is None else getattr(found, name)
+    if found is None:
+        return ()
     return found if isinstance(found, tuple) else (found,)
 
 

@@ -81,7 +81,7 @@ def make(
         lookup = beside.observed_rates(
             tx, gathered, by_name, now, settle_after_s=settle_after_s, max_stale_s=max_stale_s
         )
-        forecast = beside.forecast(tx, span)
+        forecast = beside.forecast(tx, span, tenant)
         targets = beside.targets(tx, gathered, start_at, now, tenant)
         treatments = report_figures.treatments(tx)
     totals = figures.totals(gathered)

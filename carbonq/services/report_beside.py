@@ -137,9 +137,11 @@ def observed_rates(
     return RateBook.of(zones, found, now=now, settle_after_s=settle_after_s, standings=standings).lookup
 
 
-def forecast(tx: Tx, span: Span) -> tuple[ForecastRow, ...]:
-    """Return how far first rates were from settled ones, of all tenants' entries of the span."""
-    pairs = accuracy_rows.pairs(tx, start_at=span.start_at, end_at=span.end_at, clock=span.clock, as_of=span.as_of)
+def forecast(tx: Tx, span: Span, tenant: str | None) -> tuple[ForecastRow, ...]:
+    """Return how far first rates were from settled ones, of a tenant's or all entries of the span."""
+    pairs = accuracy_rows.pairs(
+        tx, start_at=span.start_at, end_at=span.end_at, tenant=tenant, clock=span.clock, as_of=span.as_of
+    )
     return tuple(
         ForecastRow(
             book=one.book,

@@ -30,12 +30,14 @@ def pairs(
     *,
     start_at: datetime | None,
     end_at: datetime | None,
+    tenant: str | None = None,
     clock: str | None = None,
     as_of: datetime | None = None,
 ) -> list[Pair]:
     """Return what settled of windows ``[start_at, end_at)`` of entries; None means no bound.
 
-    ``clock`` None: whatever clock they ran on; ``as_of`` is machine time: what had settled until then.
+    ``tenant`` None: of all; ``clock`` None: whatever clock they ran on; ``as_of`` is machine time: what had settled
+    until then.
     """
     found: list[tuple[str, str, str, int, int]] = []
     before = entries.alias("before")
@@ -45,6 +47,7 @@ def pairs(
     )
     span = [engine_batches.c.window_at >= start_at] if start_at is not None else []
     span += [engine_batches.c.window_at < end_at] if end_at is not None else []
+    span += [entries.c.tenant == tenant] if tenant is not None else []
     span += [engine_batches.c.clock == clock] if clock is not None else []
     span += [entries.c.recorded_at <= as_of] if as_of is not None else []
     source = engine_batches.join(entries, is_same).join(before, is_before)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from dataclasses import replace
 from decimal import Decimal
 
 import orjson
@@ -48,6 +49,15 @@ def test_the_tidy_table_says_every_figure_once_with_what_it_is_of() -> None:
     assert ("totals", "", "transfer_g") not in found
     hours = [Decimal(row["value"]) for row in rows if (row["section"], row["figure"]) == ("inventory", "inventory_g")]
     assert sum(hours) == Decimal("0.6")
+
+
+def test_a_report_without_a_statement_has_no_rows_of_one() -> None:
+    made = replace(example(), statement=None)
+    assert report.as_json(made)["statement"] is None
+    for section in ("statement", "statement.rows"):
+        (header,) = report.csv_rows(made, section)
+        assert header
+    assert not [row for row in report.csv_rows(made) if row[0].startswith("statement")]
 
 
 def test_a_section_that_is_none_is_refused() -> None:
