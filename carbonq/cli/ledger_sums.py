@@ -36,9 +36,29 @@ def show(document: Json) -> None:
         ("status", "quality", "entries", "energy", "baseline", "emission", "saved"),
         document["saving"],
     )
+    _smaller(document["smaller_models"])
     _scores(document["sci"])
     if "groups" in document:
         _groups(document["by"], document["groups"])
+
+
+def _smaller(rows: list[Json]) -> None:
+    if not rows:
+        return
+    title = "smaller models, beside what was asked for: an estimate by learned energies, in no other saving"
+    sys.stdout.write(f"\n{title}\n")
+    columns = ("asked for", "ran", "why", "items", "emission", "compared", "asked for would emit", "saved", "unknown")
+    emit_table(
+        columns,
+        [
+            (
+                *(row["requested_model"], row["model"], row["reason"], f"{row['items']:,}"),
+                *(grams(row[name]) for name in ("emission_g", "compared_g", "requested_g", "saved_g")),
+                f"{row['unknown_items']:,}",
+            )
+            for row in rows
+        ],
+    )
 
 
 def _scores(sci: Json) -> None:

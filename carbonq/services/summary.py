@@ -13,7 +13,7 @@ from typing import Any
 
 from carbonq.errors import InvalidRequest
 from carbonq.model import EntryKind
-from carbonq.services import score
+from carbonq.services import score, tiers
 from carbonq.store import figures
 from carbonq.store.database import Database, Tx
 from carbonq.store.figures import DIMENSIONS, Group, Scope
@@ -24,6 +24,8 @@ Json = dict[str, Any]
 
 def summarize(db: Database, scope: Scope = Scope(), by: Sequence[str] = ()) -> Json:  # noqa: B008 - a frozen value
     """Return the sums of the entries in scope, grams as decimal text, with their SCI; ``by`` adds one for each group.
+
+    ``smaller_models`` estimates what these saved, which is in no other saving.
 
     Raises InvalidRequest when they ran on more than one clock and ``clock`` does not choose, or for a dimension that
     is not one of ``figures.DIMENSIONS``; StoreUnavailable.
@@ -38,7 +40,9 @@ def summarize(db: Database, scope: Scope = Scope(), by: Sequence[str] = ()) -> J
         document = _document(groups)
         scope = replace(scope, clock=document["clock"])
         scores = score.scores(tx, scope, by)
+        smaller = tiers.views(tiers.saved(tx, scope))
     document["sci"] = scores.of(None)
+    document["smaller_models"] = smaller
     if by:
         document["by"] = list(by)
         document["groups"] = [

@@ -14,7 +14,7 @@ from carbonq.model import EntryKind
 from carbonq.store.database import Tx
 from carbonq.store.dialect import as_text, exact_sum, read_exact_sum
 from carbonq.store.ledger import is_current
-from carbonq.store.tables import engine_batches, entries, jobs
+from carbonq.store.tables import engine_batches, entries, facts, jobs
 
 #: What sums may be taken by, beside what always stands apart. Days and months are those of the window, UTC.
 DIMENSIONS: tuple[str, ...] = ("tenant", "product_line", "workload", "model", "region", "day", "month")
@@ -73,6 +73,26 @@ class Group:
     transfer_g: Decimal | None
     baseline_g: Decimal | None
     saved_g: Decimal | None
+
+
+@dataclass(frozen=True, slots=True)
+class Smaller:
+    """Sums of items' entries that ran on a smaller model than was asked for, alike in all that is named first.
+
+    ``downgraded`` says why. Energies in uJ, grams of the impact book; ``unrated`` counts items without an emission.
+    """
+
+    clock: str
+    requested_model: str
+    model: str
+    downgraded: str
+    hardware: str
+    moer_status: str
+    items: int
+    tokens: int
+    energy_uj: int
+    unrated: int
+    emission_g: Decimal | None
 
 
 _COUNTS: tuple[str, ...] = (
@@ -135,6 +155,41 @@ def groups(tx: Tx, scope: Scope, by: Sequence[str] = ()) -> list[Group]:
         named["has_saving"] = bool(named["has_saving"])
         found.append(Group(by=dimensions, **named))
     return sorted(found, key=_order)
+
+
+def smaller(tx: Tx, scope: Scope) -> list[Smaller]:
+    """Return the sums of what ran on smaller models. Reads these entries alone, by an index of their own."""
+    keys = (
+        engine_batches.c.clock,
+        entries.c.requested_model,
+        engine_batches.c.model,
+        engine_batches.c.downgraded,
+        facts.c.hardware,
+        entries.c.moer_status,
+    )
+    grams = exact_sum(tx, entries.c.emission_g)
+    statement = (
+        select(
+            *keys,
+            func.sum(case((entries.c.part == 1, 1), else_=0)),
+            func.sum(entries.c.prompt_tokens + entries.c.completion_tokens),
+            func.coalesce(func.sum(entries.c.energy_uj), 0),
+            func.sum(case((and_(entries.c.part == 1, entries.c.emission_g.is_(None)), 1), else_=0)),
+            *grams,
+        )
+        .select_from(entries.join(engine_batches, _is_same()).join(facts, facts.c.fact_id == engine_batches.c.fact_id))
+        .where(*_terms(scope), engine_batches.c.downgraded.is_not(None), entries.c.kind == EntryKind.ITEM.value)
+        .group_by(*keys)
+        .order_by(*keys)
+    )
+    found: list[Smaller] = []
+    names = list(Smaller.__dataclass_fields__)[:-1]
+    for row in tx.execute(statement):
+        values: dict[str, Any] = dict(zip(names, row, strict=False))
+        for name in ("items", "tokens", "energy_uj", "unrated"):
+            values[name] = int(values[name])  # PostgreSQL sums bigint to numeric
+        found.append(Smaller(**values, emission_g=read_exact_sum(list(row[len(names) :]))))
+    return found
 
 
 def jobs_by(tx: Tx, scope: Scope, by: Sequence[str] = ()) -> dict[tuple[str | None, ...], int]:
