@@ -46,7 +46,7 @@ class Unit:
         quantum = Decimal(1).scaleb(-self.decimals)
         rounded = number.quantize(quantum, rounding=ROUND_HALF_EVEN, context=LEDGER_CONTEXT)
         if rounded == 0:
-            return f"{'<' if number > 0 else '> −'} {plain(quantum)}"
+            return f"{'< ' if number > 0 else '> −'}{plain(quantum)}"
         return f"{rounded:,f}".replace("-", "−")
 
     def say(self, value: Figure | None) -> str:
@@ -57,8 +57,9 @@ class Unit:
 def unit_of(units: Sequence[tuple[str, float]], values: Iterable[Figure | None], suffix: str = "") -> Unit:
     """Return the unit that suits the largest of some figures, with the decimals that give it four digits."""
     most = max((abs(float(value)) for value in values if value is not None), default=0.0)
-    name, size = ([one for one in units if one[1] <= most * 1.0001] or [units[len(units) // 2 if not most else 0]])[-1]
-    before = 1 if most == 0 else math.floor(math.log10(most / size)) + 1
+    most = float(f"{most:.{_DIGITS}g}")  # as it is shown: 999.96 g are 1,000 g and so 1 kg
+    name, size = ([one for one in units if one[1] <= most] or [units[0 if most else len(units) // 2]])[-1]
+    before = 1 if most == 0 else math.floor(math.log10(most / size) + 1e-9) + 1
     return Unit(name + suffix, size, min(9, max(0, _DIGITS - before)))
 
 

@@ -107,12 +107,12 @@ class _Writer:
         font = self.document.fonts["sans"]
         return list(font.cmap)  # pyright: ignore[reportAttributeAccessIssue]
 
-    def _known(self, text: str) -> str:
-        """Return a text in letters that the font has."""
+    def _known(self, text: str, instead: str = "\\u{:04x}") -> str:
+        """Return a text in letters that the font has; ``instead`` stands for others."""
         text = figures.visible(text)
         if all(ord(letter) in self._letters for letter in text):
             return text
-        return "".join(one if ord(one) in self._letters else f"\\u{ord(one):04x}" for one in text)
+        return "".join(one if ord(one) in self._letters else instead.format(ord(one)) for one in text)
 
     # --- places -------------------------------------------------------------------------------------------
 
@@ -232,10 +232,11 @@ class _Writer:
         document.ln(10)
         self._font(9.5, "B")
         self._text(drawing.title, 15)
-        # The text of a drawing has no markup of its own but what ``svg`` made, so its letters may be replaced in it.
+        # Names are cut to their room already, so another letter takes the place of one; the table has them in full.
+        body = self._known(drawing.body, "□")
         markup = (
             f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="{drawing.view_box}" font-family="sans">'
-            f"<style>{_STYLE}</style>{self._known(drawing.body)}</svg>"
+            f"<style>{_STYLE}</style>{body}</svg>"
         )
         y = document.get_y()
         document.image(

@@ -12,7 +12,7 @@ from html import escape
 from carbonq.render import figures
 
 #: How wide a letter is, as a part of the size of its font.
-_LETTER = 0.58
+_LETTER = 0.54
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,9 @@ def text_width(text: str, size: float) -> float:
 def _width(letter: str) -> float:
     if unicodedata.combining(letter):
         return 0.0
-    return 1.75 if unicodedata.east_asian_width(letter) in "WF" else 1.0
+    if unicodedata.east_asian_width(letter) in "WF" or letter in "@MWmw%":
+        return 1.75
+    return 1.25 if letter.isupper() else 1.1
 
 
 def shortened(text: str, room: float, size: float) -> str:

@@ -45,7 +45,7 @@ def _facts(report: Report) -> tuple[tuple[str, str], ...]:
     return (
         ("Windows", f"{figures.time(head.start_at)} up to, not including, {figures.time(head.end_at)}"),
         ("The ledger as of", figures.time(head.as_of) + ("" if head.is_fixed else " (may still change)")),
-        ("Made", f"{figures.time(head.generated_at)} by {head.made_by}"),
+        ("Made", f"{figures.time(head.generated_at)} by carbonq {head.made_by}"),
         ("Clock", clock if clock in {"real", "nothing ran"} else f"{clock}: grid time did not run with the wall clock"),
         ("Methods of the ledger", ", ".join(head.methods) or figures.NONE),
         ("Software of the entries", ", ".join(head.software_versions) or figures.NONE),

@@ -30,10 +30,15 @@ def chapter(report: Report) -> Chapter | None:
             _drawing(report.months, lambda row: row.impact_g_per_1000_tokens, "impact", books.IMPACT),
             _drawing(report.months, lambda row: row.inventory_g_per_1000_tokens, "inventory", books.INVENTORY),
             _table("By month", "Month", report.months, lambda row: row.month),
-            _table("This month by model", "Model", report.models, lambda row: row.model or "(none named)"),
+            _table("This month by model", "Model", _of_month(report), lambda row: row.model or "(none named)"),
             *_scores(report),
         ],
     )
+
+
+def _of_month(report: Report) -> list[EfficiencyRow]:
+    own = [row for row in report.models if row.month == report.head.month]
+    return sorted(own, key=lambda row: -books.size(row.impact))
 
 
 def _drawing(rows: Sequence[EfficiencyRow], value: _Value, kind: str, book: str) -> Drawing | None:

@@ -108,10 +108,17 @@ def _switches(rows: Sequence[SwitchRow]) -> Table | None:
 class _Sum:
     """The hours of one region alike in scope, source and how final they are, together."""
 
-    hours: int
-    kwh: Decimal
-    grams: Decimal | None
-    unknown: int
+    hours: int = 0
+    kwh: Decimal = Decimal(0)
+    grams: Decimal | None = None
+    weighted: Decimal | None = None
+    rated_kwh: Decimal = Decimal(0)
+    unknown: int = 0
+
+    @property
+    def mean(self) -> Decimal | None:
+        """The mean of the rates, weighted by the energy that has one; None where none has."""
+        return None if self.weighted is None or not self.rated_kwh else self.weighted / self.rated_kwh
 
 
 def inventory(report: Report) -> Chapter | None:
@@ -152,11 +159,13 @@ def _summed(rows: Sequence[InventoryRow]) -> dict[_Of, _Sum]:
     for row in rows:
         estimated = "" if row.is_estimated is None else "estimated" if row.is_estimated else "not estimated"
         of = (row.region, row.scope, row.source or "", row.method or "", estimated, row.status)
-        one = found.get(of, _Sum(0, Decimal(0), None, 0))
+        one, rate = found.get(of, _Sum()), row.aer_g_per_kwh
         found[of] = _Sum(
             one.hours + 1,
             LEDGER_CONTEXT.add(one.kwh, row.kwh),
             _added(one.grams, row.inventory_g),
+            _added(one.weighted, None if rate is None else LEDGER_CONTEXT.multiply(rate, row.kwh)),
+            one.rated_kwh if rate is None else LEDGER_CONTEXT.add(one.rated_kwh, row.kwh),
             one.unknown + row.unknown_entries,
         )
     return found
@@ -168,7 +177,6 @@ def _added(total: Decimal | None, more: Decimal | None) -> Decimal | None:
 
 def _inventory(of: _Of, one: _Sum, unit: figures.Unit) -> tuple[Cell, ...]:
     region, scope, source, method, estimated, status = of
-    mean = None if one.grams is None or not one.kwh else LEDGER_CONTEXT.divide(one.grams, one.kwh)
     unknown = f"{figures.several(one.unknown, 'entry', 'entries')} unknown" if one.unknown else ""
     return (
         name(region),
@@ -177,6 +185,6 @@ def _inventory(of: _Of, one: _Sum, unit: figures.Unit) -> tuple[Cell, ...]:
         Cell(status),
         count(one.hours),
         Cell(figures.number(one.kwh), figures.exact(one.kwh, "kWh")),
-        _rate(mean),
+        _rate(one.mean),
         grams(unit, one.grams, below=unknown),
     )
