@@ -41,7 +41,7 @@ NO_SECRETS = {("carbonq audit", "--key")}
 #: Names that people and scripts rely on (design, section 7); report and budget are still to come.
 FIXED = """
     demo, up, submit embeddings, submit summarize, submit file, jobs list, jobs show, jobs watch, jobs cancel,
-    jobs results, jobs why, quote, plan show, forecast show, forecast fetch, regions list, regions pause,
+    jobs results, jobs why, quote, budget set, budget show, plan show, forecast show, forecast fetch, regions list, regions pause,
     regions resume, regions drain, ledger export, ledger verify, ledger settle, ledger summary, audit, keys create,
     keys list, keys revoke, replay, db upgrade, doctor, config show, worker, bench
 """
@@ -156,7 +156,7 @@ def _filled(command: Any) -> list[str]:
     arguments: list[str] = []
     for param in command.params:
         filler = FILLERS.get(param.name, "x")
-        if param.required or param.name == "source":
+        if param.required or param.name in {"source", "workload"}:
             arguments += [filler] if param.param_type_name == "argument" else [param.opts[0], filler]
     return arguments
 
