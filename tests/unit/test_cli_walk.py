@@ -41,8 +41,8 @@ NO_SECRETS = {("carbonq audit", "--key")}
 #: Names that people and scripts rely on (design, section 7); report and budget are still to come.
 FIXED = """
     demo, up, submit embeddings, submit summarize, submit file, jobs list, jobs show, jobs watch, jobs cancel,
-    jobs results, jobs why, quote, budget set, budget show, plan show, forecast show, forecast fetch, regions list, regions pause,
-    regions resume, regions drain, ledger export, ledger verify, ledger settle, ledger summary, audit, keys create,
+    jobs results, jobs why, quote, budget set, budget show, plan show, forecast show, forecast fetch, regions list,
+    regions pause, regions resume, regions drain, ledger export, ledger verify, ledger settle, ledger summary, audit, keys create,
     keys list, keys revoke, replay, db upgrade, doctor, config show, worker, bench
 """
 
