@@ -42,8 +42,8 @@ NO_SECRETS = {("carbonq audit", "--key")}
 FIXED = """
     demo, up, submit embeddings, submit summarize, submit file, jobs list, jobs show, jobs watch, jobs cancel,
     jobs results, jobs why, quote, budget set, budget show, plan show, forecast show, forecast fetch, regions list,
-    regions pause, regions resume, regions drain, ledger export, ledger verify, ledger settle, ledger summary, audit, keys create,
-    keys list, keys revoke, replay, db upgrade, doctor, config show, worker, bench
+    regions pause, regions resume, regions drain, ledger export, ledger verify, ledger settle, ledger summary, audit,
+    keys create, keys list, keys revoke, replay, db upgrade, doctor, config show, worker, bench
 """
 
 #: What stands for a required argument or option when a command is run against a server that is down.
