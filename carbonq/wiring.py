@@ -20,6 +20,7 @@ from carbonq.meters.protocol import Component, Meter
 from carbonq.model import Endpoint, Maintenance, Model, Quota, Region
 from carbonq.plan.treatment import TreatmentRules
 from carbonq.services import installation, setup
+from carbonq.services.budget_alarms import Thresholds
 from carbonq.services.installation import Shared
 from carbonq.store import clocks, schema
 from carbonq.store import installation as installations
@@ -230,6 +231,15 @@ def make_quota(settings: Settings) -> Quota:
         tokens_per_day=settings.quota_tokens_per_day,
         requests_per_minute=settings.tenant_requests_per_minute,
         tokens_per_minute=settings.tenant_tokens_per_minute,
+    )
+
+
+def make_budget_thresholds(settings: Settings) -> Thresholds:
+    """Return when budgets warn."""
+    return Thresholds(
+        burn_rate=settings.budget_warn_burn_rate,
+        elapsed_share=settings.budget_warn_elapsed_share,
+        used_share=settings.budget_warn_used_share,
     )
 
 
