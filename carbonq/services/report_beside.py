@@ -137,6 +137,10 @@ def observed_rates(
     return RateBook.of(zones, found, now=now, settle_after_s=settle_after_s, standings=standings).lookup
 
 
+#: Which book a signal's rates belong to, as budgets name it.
+_BOOKS = {Signal.MOER.value: Book.IMPACT.value, Signal.AER.value: Book.INVENTORY.value}
+
+
 def forecast(tx: Tx, span: Span, tenant: str | None) -> tuple[ForecastRow, ...]:
     """Return how far first rates were from settled ones, of a tenant's or all entries of the span."""
     pairs = accuracy_rows.pairs(
@@ -144,7 +148,7 @@ def forecast(tx: Tx, span: Span, tenant: str | None) -> tuple[ForecastRow, ...]:
     )
     return tuple(
         ForecastRow(
-            book=one.book,
+            book=_BOOKS[one.signal],
             zone=one.zone,
             lead=one.lead,
             entries=one.entries,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
@@ -22,16 +22,11 @@ from carbonq.clock import ClockKind
 from carbonq.errors import InvalidRequest
 from carbonq.meters.protocol import MeterInfo, MeterKind
 from carbonq.model import (
-    Endpoint,
     EntryKind,
-    Job,
-    JobState,
-    LatePolicy,
     Quality,
     RateKind,
     Region,
     Signal,
-    Treatment,
 )
 from carbonq.report import Report
 from carbonq.report.document import Grams
@@ -42,6 +37,7 @@ from carbonq.store.exports import Selection
 from carbonq.store.figures import Scope
 from carbonq.units import UJ_PER_KWH, WINDOW, from_quanta, quanta
 from tests.services.booked import configure, observe, store
+from tests.store.rows import job
 from tests.unit.bookings import (
     AWAY,
     FACTS,
@@ -340,29 +336,10 @@ NEAR = Region("near", "Z-NEAR", 2, Decimal("1.4"), "stated", "gpu", latency_ms=1
 FAR = Region("far", "Z-FAR", 2, Decimal("1.1"), "stated", "gpu", latency_ms=9.0)
 
 
-def job(database: Database, job_id: str, created_at: datetime, **changes: Any) -> None:
-    values: dict[str, Any] = dict.fromkeys(one.name for one in fields(Job))
-    values |= {
-        **dict.fromkeys((name for name in values if name.startswith("items_")), 0),
-        "job_id": job_id,
-        "tenant": "acme",
-        "endpoint": Endpoint.EMBEDDINGS.value,
-        "model": "embedder",
-        "requested_model": "embedder",
-        "home_region": "home",
-        "deadline_at": created_at + timedelta(hours=6),
-        "late_policy": LatePolicy.FINISH_LATE.value,
-        "state": JobState.COMPLETED.value,
-        "is_cancel_requested": False,
-        "input_blob": "x",
-        "input_bytes": 1,
-        "est_tokens": 5,
-        "created_at": created_at,
-        "metadata": {},
-        "treatment": Treatment.PLANNED.value,
-    }
+def came(database: Database, job_id: str, created_at: datetime, **changes: Any) -> None:
+    made = job(job_id=job_id, tenant="acme", model="embedder", created_at=created_at, **changes)
     with database.write() as tx:
-        jobs.insert_job(tx, Job(**{**values, **changes}), source="jobs", machine_created_at=created_at)
+        jobs.insert_job(tx, made, source="jobs", machine_created_at=created_at)
 
 
 def settled_book(job_id: str, number: int = 0) -> Booking:
@@ -376,8 +353,8 @@ def settled_book(job_id: str, number: int = 0) -> Booking:
 
 def test_avoidable_carbon_is_against_the_nearest_region_when_the_job_came(database: Database) -> None:
     configure(database, [HOME, AWAY, NEAR, FAR])
-    job(database, "job_1", W0 - 2 * WINDOW + timedelta(minutes=3), regions=["near", "far"])
-    job(database, "job_2", W0 - 2 * WINDOW, regions=["near", "far"], model="writer")
+    came(database, "job_1", W0 - 2 * WINDOW + timedelta(minutes=3), regions=("near", "far"))
+    came(database, "job_2", W0 - 2 * WINDOW, regions=("far",))
     observe(database, "Z-NEAR", W0 - 2 * WINDOW, "500")
     observe(database, "Z-FAR", W0 - 2 * WINDOW, "100")
     store(database, settled_book("job_1"), settled_book("job_2"), settled_book("gone"))
@@ -388,7 +365,7 @@ def test_avoidable_carbon_is_against_the_nearest_region_when_the_job_came(databa
     assert (row.energy_uj, row.entries) == (2 * energy, 6)
     assert row.coverage == pytest.approx(2 / 3)
     per_kwh = Fraction(energy, UJ_PER_KWH)
-    # job_1 would have run in near (the lowest latency), job_2 in far: near does not serve its model.
+    # job_1 would have run in near (the lowest latency), job_2 in far, the only one that it allows.
     assert Fraction(row.nearest_g) == per_kwh * (Fraction("1.4") * 500 + Fraction("1.1") * 100)
     assert Fraction(row.emission_g) == 2 * per_kwh * Fraction("1.2") * 250
     assert row.avoided_g == row.nearest_g - row.emission_g
@@ -397,7 +374,7 @@ def test_avoidable_carbon_is_against_the_nearest_region_when_the_job_came(databa
 
 def test_nothing_is_avoidable_where_the_nearest_regions_rate_is_not_known(database: Database) -> None:
     configure(database, [HOME, AWAY, NEAR])
-    job(database, "job_1", W0 - 2 * WINDOW, regions=["near"])
+    came(database, "job_1", W0 - 2 * WINDOW, regions=("near",))
     store(database, settled_book("job_1"))
     assert make(database).saving.avoidable == ()
 

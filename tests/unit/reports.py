@@ -276,7 +276,7 @@ def example() -> Report:
             ),
             unknown=(("embodied", 10), ("emission", 3), ("energy", 0), ("inventory", 0)),
         ),
-        forecast=(ForecastRow("moer", "FR", "1 to 6 h", 700, 6_000_000_000, -3.5, 12.25, 0.05, 0.21),),
+        forecast=(ForecastRow("impact", "FR", "1 to 6 h", 700, 6_000_000_000, -3.5, 12.25, 0.05, 0.21),),
         downgrades=(DowngradeRow("writer", "writer-small", "budget", 40, Decimal("0.02"), Decimal("0.03"), 2),),
         targets=(
             TargetRow(
