@@ -12,6 +12,7 @@ from decimal import Decimal
 from math import ceil
 from typing import NamedTuple
 
+from carbonq.budget import Line
 from carbonq.model import Endpoint, Job, Treatment
 from carbonq.units import WINDOW_S, window_index
 
@@ -36,10 +37,11 @@ class Kind(NamedTuple):
     cap: tuple[str, Decimal] | None  # a job with a carbon cap keeps its chunks to itself
     treatment: Treatment = Treatment.PLANNED
     may_downgrade: bool | None = None
+    line: Line | None = None  # where budgets tell work apart
 
 
-def kind_of(job: Job, now: datetime, *, isolate_tenants: bool) -> Kind:
-    """Return what items of a job may be grouped by."""
+def kind_of(job: Job, now: datetime, *, isolate_tenants: bool, is_lined: bool = False) -> Kind:
+    """Return what items of a job may be grouped by; ``is_lined``: only with work of its product line and workload."""
     return Kind(
         model=job.model,
         endpoint=job.endpoint,
@@ -50,6 +52,7 @@ def kind_of(job: Job, now: datetime, *, isolate_tenants: bool) -> Kind:
         cap=None if job.max_carbon_g is None else (job.job_id, job.max_carbon_g),
         treatment=job.treatment,
         may_downgrade=job.may_downgrade,
+        line=Line(job.tenant, job.product_line, job.workload) if is_lined else None,
     )
 
 

@@ -12,6 +12,7 @@ from celery import Celery
 from carbonq import sourcing, telemetry, wiring
 from carbonq.errors import CarbonqError
 from carbonq.services import (
+    budget_alarms,
     chunk,
     deliver,
     dispatch,
@@ -33,6 +34,8 @@ from carbonq.services import (
     validate,
 )
 from carbonq.services.apart import Postponed
+from carbonq.services.budget_room import Gate
+from carbonq.services.budget_tick import Keeper
 from carbonq.services.downgrade import Tiering
 from carbonq.services.rates import RateCache
 from carbonq.services.refresh import Refresher
@@ -110,6 +113,7 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
         price_weight_g=settings.price_weight_g,
         treatments=wiring.make_treatments(settings),
         quota=wiring.make_quota(settings),
+        gate=Gate(db, clock, runtime.models, max_stale_s=settings.max_stale_s),
     )
 
     postponed = Postponed()
@@ -166,6 +170,14 @@ def _planning(context: Context) -> Callable[[], None]:
     plan_waiting = traced.ticking(context.traces, "plan", plan.plan_waiting, traced.of_plan)
     tier_policy = wiring.make_tiers(settings)
     tiering = Tiering(db, clock, models=runtime.models, regions=runtime.regions, policy=tier_policy)
+    keeper = Keeper(
+        db,
+        clock,
+        models=runtime.models,
+        max_stale_s=settings.max_stale_s,
+        worker_alive_s=settings.worker_alive_s,
+    )
+    thresholds = wiring.make_budget_thresholds(settings)
 
     def place() -> None:
         plan_waiting(
@@ -196,9 +208,13 @@ def _planning(context: Context) -> Callable[[], None]:
             )
         finally:  # what has chunks is planned, whatever is wrong with a new job
             tiering.tidy()
-            place()
-            if tiering.take_moved():
+            try:
+                standing = keeper.tick()
+                budget_alarms.tell(db, clock.now(), standing, thresholds)
+            finally:  # what budgets hold back stays held, whatever is wrong
                 place()
+                if tiering.take_moved():
+                    place()
         if made:
             tickets.nudge("dispatch")
 

@@ -22,6 +22,7 @@ from carbonq.blobs import BlobStore
 from carbonq.clock import Clock
 from carbonq.model import Model, Region
 from carbonq.plan.treatment import TreatmentRules
+from carbonq.services.budget_room import Gate
 from carbonq.services.group_commit import GroupCommit
 from carbonq.services.rates import RateCache
 from carbonq.services.trends import Trends
@@ -76,7 +77,7 @@ class Api:
     """Everything behind the routes. ``regions`` are those of the settings; the directory knows how they are now.
 
     ``settle_after_s`` and ``max_stale_s`` are grid seconds. ``allowed_hosts``: names that it answers to beside those of
-    loopback; None: to any.
+    loopback; None: to any. ``metrics_name_tenants``: whether ``/metrics`` says whose a budget or target is.
     """
 
     db: Database
@@ -101,6 +102,7 @@ class Api:
     feed: Feed
     replan_margin: float = 0.03
     price_weight_g: float = 0.0
+    gate: Gate | None = None
     sums: JobSums = field(default_factory=JobSums)
     chunks: JobChunks = field(default_factory=JobChunks)
     batch_figures: JobMemory[batch_view.Figures] = field(default_factory=batch_view.memory)
@@ -109,6 +111,8 @@ class Api:
     rate_limits: RateLimits = field(default_factory=RateLimits)
     allowed_hosts: Sequence[str] | None = None
     traces: Traces = OFF
+    flower_url: str | None = None
+    metrics_name_tenants: bool = False
 
 
 async def api_of(request: Request) -> Api:

@@ -236,6 +236,7 @@ def _store(api: Api, staged: Staged, new: NewJob) -> tuple[Job, bool]:
         throughputs=api.directory.snapshot.learned,
         treatments=api.treatments,
         quota_limits=api.allowance.of(new.tenant),
+        gate=api.gate,
     )
 
 

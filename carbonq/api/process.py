@@ -27,6 +27,7 @@ from carbonq.config import Settings
 from carbonq.errors import ConfigError
 from carbonq.plan.routing import Rules
 from carbonq.services import blob_place, trends
+from carbonq.services.budget_room import Gate
 from carbonq.services.group_commit import GroupCommit, GroupStore
 from carbonq.services.rates import RateCache
 from carbonq.services.standing import Standing
@@ -76,6 +77,7 @@ def make_api(runtime: wiring.Runtime, tickets: Tickets, traces: Traces = OFF) ->
         redis_url=wiring.redis_url(settings),
         prefix=settings.queue_prefix,
     )
+    gate = Gate(runtime.db, runtime.clock, runtime.models, max_stale_s=settings.max_stale_s)
     store = GroupStore(
         runtime.db,
         runtime.blobs,
@@ -85,6 +87,8 @@ def make_api(runtime: wiring.Runtime, tickets: Tickets, traces: Traces = OFF) ->
         regions=lambda: list(directory.snapshot.regions.values()) or list(runtime.regions),
         quota_of=allowance.of,
         treatments=wiring.make_treatments(settings),
+        gate=gate,
+        learned=lambda: directory.snapshot.learned,
     )
     return Api(
         db=runtime.db,
@@ -119,6 +123,9 @@ def make_api(runtime: wiring.Runtime, tickets: Tickets, traces: Traces = OFF) ->
         feed=Feed(runtime.db, limit=settings.max_event_streams, limit_per_key=settings.max_event_streams_per_key),
         treatments=wiring.make_treatments(settings),
         traces=traces,
+        gate=gate,
+        flower_url=settings.flower_url,
+        metrics_name_tenants=settings.metrics_name_tenants,
     )
 
 

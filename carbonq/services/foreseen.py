@@ -50,6 +50,11 @@ class Foreseen:
         self._uj: dict[tuple[str, str], int | None] = {}
         self._best: dict[tuple[str, tuple[str, ...] | None, int], Rates] = {}
 
+    @property
+    def books(self) -> list[Book]:
+        """The books of which any rate is known."""
+        return [book for book, outlook in self._outlooks.items() if not outlook.is_down]
+
     def best(self, model: str, allowed: Sequence[str] | None, deadline_at: datetime) -> Rates:
         """Return the least that a token can be expected to emit in any cell that begins before a deadline."""
         names = None if allowed is None else tuple(sorted(allowed))

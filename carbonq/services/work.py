@@ -30,7 +30,10 @@ IntArray = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class World:
-    """What is known beside the chunks. ``backoffs`` are machine seconds by chunk, ``caps`` grams."""
+    """What is known beside the chunks. ``backoffs`` are machine seconds by chunk, ``caps`` grams.
+
+    ``is_expected_wanted``: budgets, or targets, ask what placed work is expected to emit.
+    """
 
     now: datetime
     factor: float
@@ -40,6 +43,7 @@ class World:
     busy: Sequence[Busy]
     backoffs: Mapping[str, float]
     caps: Mapping[str, Decimal]
+    is_expected_wanted: bool = False
 
     @property
     def active(self) -> list[Region]:

@@ -41,6 +41,8 @@ class Chunk(NamedTuple):
     window_at: datetime | None
     held_by: str | None
     held_until: datetime | None
+    is_downgraded: bool
+    may_downgrade: bool | None
 
     @property
     def day(self) -> date | None:
@@ -53,24 +55,35 @@ _COLUMNS: list[Any] = [
     *(chunks.c.model, chunks.c.regions, chunks.c.deadline_at, chunks.c.est_tokens, chunks.c.longest_item),
     *(chunks.c[name] for name in RATES.values()),
     *(chunks.c.state, chunks.c.window_at, chunks.c.held_by, chunks.c.held_until),
+    *(chunks.c.downgraded.is_not(None), chunks.c.may_downgrade),
 ]
 
 
 def _found(tx: Tx, *terms: ColumnElement[bool], limit: int | None = None) -> list[Chunk]:
     statement = select(*_COLUMNS).where(*terms).order_by(chunks.c.deadline_at, chunks.c.chunk_id).limit(limit)
-    return [
-        Chunk(
-            row[0],
-            None if row[1] is None else Line(*row[1:4]),
-            row[4],
-            None if row[5] is None else tuple(row[5]),
-            *row[6:9],
-            dict(zip(RATES, row[9:11], strict=True)),
-            row[11] == ChunkState.PLACED.value,
-            *row[12:],
+    found: list[Chunk] = []
+    for row in tx.execute(statement):
+        chunk_id, tenant, product_line, workload, model, regions, deadline_at, tokens, longest, *rest = row
+        impact, inventory, state, window_at, held_by, held_until, is_downgraded, may_downgrade = rest
+        found.append(
+            Chunk(
+                chunk_id=chunk_id,
+                line=None if tenant is None else Line(tenant, product_line, workload),
+                model=model,
+                regions=None if regions is None else tuple(regions),
+                deadline_at=deadline_at,
+                tokens=tokens,
+                longest_item=longest,
+                rates=dict(zip(RATES, (impact, inventory), strict=True)),
+                is_placed=state == ChunkState.PLACED.value,
+                window_at=window_at,
+                held_by=held_by,
+                held_until=held_until,
+                is_downgraded=bool(is_downgraded),
+                may_downgrade=may_downgrade,
+            )
         )
-        for row in tx.execute(statement)
-    ]
+    return found
 
 
 def is_any(tx: Tx) -> bool:

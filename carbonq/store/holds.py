@@ -58,10 +58,12 @@ def paused(kind: HeldKind) -> Select[Any]:
 
 
 def may_run() -> ColumnElement[bool]:
-    """Say of a chunk that neither its model nor, where it is one tenant's own, its tenant is paused."""
+    """Say of a chunk that no budget holds it back, and that neither its model nor its own tenant is paused."""
     is_shared = chunks.c.tenant.is_(None)
-    return chunks.c.model.not_in(paused(HeldKind.MODEL)) & or_(
-        is_shared, chunks.c.tenant.not_in(paused(HeldKind.TENANT))
+    return (
+        chunks.c.held_by.is_(None)
+        & chunks.c.model.not_in(paused(HeldKind.MODEL))
+        & or_(is_shared, chunks.c.tenant.not_in(paused(HeldKind.TENANT)))
     )
 
 

@@ -48,7 +48,7 @@ class NewPlan:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """Placements by column, all equally long."""
+    """Placements by column, all equally long; the last two (picograms a token, by book) empty where nobody asks."""
 
     chunk_id: list[str] = field(default_factory=list[str])
     region: list[str] = field(default_factory=list[str])
@@ -56,6 +56,8 @@ class Placed:
     g_per_kwh: list[Decimal | None] = field(default_factory=list["Decimal | None"])
     issued_at: list[datetime | None] = field(default_factory=list["datetime | None"])
     reason: list[str] = field(default_factory=list[str])
+    impact_pg: list[int | None] = field(default_factory=list["int | None"])
+    inventory_pg: list[int | None] = field(default_factory=list["int | None"])
 
     def __len__(self) -> int:
         """Count the placements."""
@@ -64,11 +66,12 @@ class Placed:
     def take(self, rows: Iterable[int]) -> Placed:
         """Return some of them."""
         wanted = list(rows)
-        return Placed(*([column[row] for row in wanted] for column in self.columns()))  # pyright: ignore[reportArgumentType]
+        return Placed(*([column[row] for row in wanted] if column else [] for column in self.columns()))  # pyright: ignore[reportArgumentType]
 
     def columns(self) -> tuple[Sequence[Any], ...]:
         """Return the columns in the order of the fields."""
-        return (self.chunk_id, self.region, self.window_at, self.g_per_kwh, self.issued_at, self.reason)
+        given = (self.chunk_id, self.region, self.window_at, self.g_per_kwh, self.issued_at, self.reason)
+        return (*given, self.impact_pg, self.inventory_pg)
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,12 +213,14 @@ def place(tx: Tx, plan_id: str, placed: Placed, *, created_at: datetime, signal:
         "signal": [signal.value] * count,
     }
     insert_columns(tx, placements, {name: bound(tx, placements, name, column) for name, column in values.items()})
-    changes = {
+    changes: dict[str, Sequence[Any]] = {
         "chunk_id": placed.chunk_id,
         "region": placed.region,
         "window_at": placed.window_at,
         "placement_id": names,
     }
+    if placed.impact_pg:
+        changes |= {"impact_pg_per_token": placed.impact_pg, "inventory_pg_per_token": placed.inventory_pg}
     update_columns(tx, chunks, "chunk_id", changes, where=_MAY_MOVE, state=ChunkState.PLACED.value)
     return count
 

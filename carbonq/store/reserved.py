@@ -51,7 +51,7 @@ def parts(tx: Tx, tenants: Collection[str]) -> list[Part]:
 
 def _ug(tokens: ColumnElement[Any], pg_per_token: ColumnElement[Any]) -> ColumnElement[Any]:
     # Whole division on both databases: all three are whole numbers.
-    return (tokens * pg_per_token + (PG_PER_UG - 1)).op("/")(PG_PER_UG)
+    return (tokens * pg_per_token + (PG_PER_UG - 1)).op("/", precedence=8)(PG_PER_UG)
 
 
 def _idle(tx: Tx, tenants: Sequence[str]) -> list[Part]:

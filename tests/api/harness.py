@@ -32,6 +32,7 @@ from carbonq.clock import Clock
 from carbonq.model import Endpoint, Model, Region
 from carbonq.models import BUILTIN
 from carbonq.services import trends
+from carbonq.services.budget_room import Gate
 from carbonq.services.group_commit import GroupCommit, GroupStore
 from carbonq.services.rates import RateCache
 from carbonq.services.standing import Standing
@@ -159,6 +160,7 @@ def build_api(
     rates = RateCache(REGIONS)
     blobs = blobs or FolderStore(root)
     allowance = Allowance(db, clock)
+    gate = Gate(db, clock, dict(BUILTIN) if models is None else models, max_stale_s=7200.0)
     store = GroupStore(
         db,
         blobs,
@@ -167,6 +169,8 @@ def build_api(
         home_region="fr",
         regions=lambda: list(directory.snapshot.regions.values()) or list(REGIONS),
         quota_of=allowance.of,
+        gate=gate,
+        learned=lambda: directory.snapshot.learned,
     )
     return Api(
         db=db,
@@ -189,6 +193,7 @@ def build_api(
         nudger=Nudger(tickets),
         group=GroupCommit(store.settle),
         feed=Feed(db, period_s=0.05),
+        gate=gate,
     )
 
 

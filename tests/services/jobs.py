@@ -16,6 +16,7 @@ from carbonq.blobs.folder import FolderStore
 from carbonq.model import ChunkState, Endpoint, ItemState, Job, Model, NewJob, Region, Throughput
 from carbonq.plan.treatment import TreatmentRules
 from carbonq.services import chunk, submit
+from carbonq.services.budget_room import Gate
 from carbonq.store import chunks, items, jobs, results, tables
 from carbonq.store.database import Database
 from carbonq.testing import FakeClock
@@ -46,6 +47,7 @@ class World:
     limits: submit.Limits = field(default_factory=submit.Limits)
     learned: dict[tuple[str, str], Throughput] = field(default_factory=dict)
     treatments: TreatmentRules = field(default_factory=TreatmentRules)
+    gate: Gate | None = None
 
     @property
     def blobs(self) -> FolderStore:
@@ -70,6 +72,7 @@ class World:
             limits=self.limits,
             throughputs=self.learned,
             treatments=self.treatments,
+            gate=self.gate,
         )
 
     def chunk(self, **changes: Any) -> int:

@@ -1,0 +1,173 @@
+"""Before each plan: count what was spent, say what new work will emit, and let go what budgets have room for again.
+
+Chunks are let go in the order of their deadlines and reserved for in the same transaction, by the best cell that is
+foreseen. Where the planner then finds only a dirtier one they wait until there is room for that, or the next window is
+there to try anew. What fits neither way may go to a smaller model. All times are grid times.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from carbonq import tiers
+from carbonq.budget import Action, Book, Budget, BudgetStatus
+from carbonq.clock import Clock
+from carbonq.model import DowngradeReason, Model, Region
+from carbonq.services import budget, budget_spent, foreseen
+from carbonq.services.budget_plan import Rooms, until
+from carbonq.services.downgrade import downgrade
+from carbonq.services.foreseen import Foreseen, Rates
+from carbonq.store import budgets, held, marks, placements, regions, reserved, throughputs
+from carbonq.store.database import Database, Tx
+from carbonq.store.held import Chunk
+from carbonq.units import window_index
+
+#: Chunks looked at in one tick, the most urgent first.
+MAX_CHUNKS = 5_000
+
+#: An outlook is read anew with the next window, and after so many machine seconds.
+FORESEEN_S = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class _Verdict:
+    """What becomes of chunks that wait: rates to be noted, who is let go, who may go to a smaller model, who waits."""
+
+    rates: dict[str, Rates] = field(default_factory=dict[str, Rates])
+    free: list[str] = field(default_factory=list[str])
+    smaller: list[Chunk] = field(default_factory=list[Chunk])
+    waiting: dict[str, Budget] = field(default_factory=dict[str, Budget])
+
+
+class Keeper:
+    """Looks after budgets; one for each process that plans, called by one thread."""
+
+    def __init__(
+        self,
+        db: Database,
+        clock: Clock,
+        *,
+        models: Mapping[str, Model],
+        max_stale_s: float,
+        worker_alive_s: float,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Remember nothing yet; ``max_stale_s`` is grid seconds, ``worker_alive_s`` machine seconds."""
+        self._db, self._clock, self._models = db, clock, models
+        self._max_stale_s, self._worker_alive_s, self._monotonic = max_stale_s, worker_alive_s, monotonic
+        self._foreseen: tuple[float, int, frozenset[Book], Foreseen] | None = None
+        #: The window in which a chunk was let go by a guess: by guesses it is not let go twice in one.
+        self._tried: dict[str, int] = {}
+
+    def tick(self) -> list[BudgetStatus]:
+        """Do what is to be done, and return how all budgets stand; nothing where there are none. Idempotent.
+
+        Raises StoreUnavailable.
+        """
+        with self._db.read() as tx:
+            has_budgets, has_held, has_targets = marks.is_any(tx), held.is_any(tx), held.is_any_target(tx)
+            there = regions.load_all(tx, worker_alive_s=self._worker_alive_s) if has_budgets or has_targets else []
+        now = self._clock.now()
+        if has_budgets:
+            budget_spent.fold(self._db, now)
+        if has_budgets or has_targets:
+            self._foretell(there, now)
+        if has_held:
+            self._let_go(there, now)
+        return budget.statuses(self._db, now) if has_budgets else []
+
+    def _outlook(self, there: Sequence[Region], now: datetime) -> Foreseen:
+        with self._db.read() as tx:
+            books = foreseen.books_of(budgets.list_(tx))
+            learned = throughputs.get_all(tx)
+        now_s, window = self._monotonic(), window_index(now)
+        known = self._foreseen
+        if known is not None and known[1:3] == (window, books) and now_s - known[0] < FORESEEN_S:
+            return known[3]
+        made = foreseen.load(
+            self._db, there, self._models, learned, now=now, max_stale_s=self._max_stale_s, books=books
+        )
+        self._foreseen = (now_s, window, books, made)
+        return made
+
+    def _foretell(self, there: Sequence[Region], now: datetime) -> None:
+        """Say what chunks without a place will emit where nobody has: older ones, and those of another model."""
+        cells = self._outlook(there, now)
+        known = cells.books
+        with self._db.read() as tx:
+            found = held.without_rate(tx, known, limit=MAX_CHUNKS) if known else []
+        rates = {one.chunk_id: cells.best(one.model, one.regions, one.deadline_at) for one in found}
+        rates = {name: one for name, one in rates.items() if any(rate is not None for rate in one.values())}
+        if rates:
+            with self._db.write() as tx:
+                placements.still_plannable(tx, list(rates))
+                held.set_rates(tx, rates)
+
+    def _let_go(self, there: Sequence[Region], now: datetime) -> None:
+        cells = self._outlook(there, now)
+        with self._db.read() as tx:
+            found = budgets.list_(tx)
+            waiting = held.waiting(tx, limit=MAX_CHUNKS)
+        holding = [one for one in found if one.is_holding]
+        with self._db.write() as tx:
+            lines = {one.line for one in waiting if one.line is not None}
+            rooms = Rooms(tx, [one for one in holding if any(one.covers(line) for line in lines)], now)
+            idle = placements.still_plannable(tx, [one.chunk_id for one in waiting])
+            verdict = self._judge([one for one in waiting if one.chunk_id in idle], rooms, cells, now)
+            held.set_rates(tx, verdict.rates)
+            moved = self._go_smaller(tx, verdict, rooms, cells, there=there, now=now)
+            held.let_go(tx, [*verdict.free, *moved])
+            held.hold(tx, {name: (one.budget_id, until(one, now)) for name, one in verdict.waiting.items()})
+            reserved.forget_counts(tx, [one.budget_id for one in found])
+        self._tried = {name: at for name, at in self._tried.items() if at == window_index(now)}
+
+    def _judge(self, waiting: Sequence[Chunk], rooms: Rooms, cells: Foreseen, now: datetime) -> _Verdict:
+        verdict, window = _Verdict(), window_index(now)
+        for chunk in waiting:
+            best = cells.best(chunk.model, chunk.regions, chunk.deadline_at)
+            # Tried in this window already: the planner found no cell as good as the best, and said what it found.
+            rates = chunk.rates if self._tried.get(chunk.chunk_id) == window else best
+            lacking = rooms.take(chunk, rates, now)
+            if lacking is None:
+                self._tried[chunk.chunk_id] = window
+                verdict.free.append(chunk.chunk_id)
+                verdict.rates[chunk.chunk_id] = rates
+            elif lacking.action is Action.DOWNGRADE:
+                verdict.smaller.append(chunk)
+                verdict.waiting[chunk.chunk_id] = lacking
+            elif chunk.held_by != lacking.budget_id or chunk.held_until != until(lacking, now):
+                verdict.waiting[chunk.chunk_id] = lacking
+        return verdict
+
+    def _go_smaller(
+        self, tx: Tx, verdict: _Verdict, rooms: Rooms, cells: Foreseen, *, there: Sequence[Region], now: datetime
+    ) -> list[str]:
+        """Move chunks to the next smaller model that fit their budgets there, and return those that are let go."""
+        wanted: list[str] = []
+        for chunk in verdict.smaller:
+            smaller = tiers.smaller_of(self._models.get(chunk.model), self._models, asked=chunk.may_downgrade)
+            if smaller is None or chunk.is_downgraded:
+                continue
+            rates = cells.best(smaller.name, chunk.regions, chunk.deadline_at)
+            if any(rate is not None for rate in rates.values()) and rooms.take(chunk, rates, now) is None:
+                wanted.append(chunk.chunk_id)
+        if not wanted:
+            return []
+        moved = downgrade(
+            tx,
+            wanted,
+            models=self._models,
+            regions=there,
+            now=now,
+            factor=self._clock.factor,
+            reason=DowngradeReason.BUDGET,
+        )
+        after = held.among(tx, moved)
+        held.set_rates(tx, {one.chunk_id: cells.best(one.model, one.regions, one.deadline_at) for one in after})
+        for name in moved:
+            verdict.waiting.pop(name, None)
+            self._tried[name] = window_index(now)
+        return sorted(moved)
