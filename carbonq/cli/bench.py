@@ -114,6 +114,33 @@ def ledger(
     )
 
 
+@app.command("report")
+def report(
+    entries: Annotated[int, typer.Option(min=1, help="Entries of the month.")] = 1_000_000,
+    settled: Annotated[bool, typer.Option("--settled/--provisional", help="Settle all of them first.")] = True,
+    batch_items: Annotated[int, typer.Option(min=1, help="Items in an engine batch.")] = 64,
+    database_url: DatabaseUrl = None,
+    as_json: AsJson = True,
+) -> None:
+    """Seconds and memory that the report of a month takes, beside a bare statement and a loop over the export.
+
+    Example: carbonq bench report --entries 100000 --provisional --json
+    """
+    from carbonq.bench.backend import Backend
+    from carbonq.bench.report import bench
+
+    _in_scratch(
+        lambda folder: bench(
+            folder,
+            Backend(database_url),
+            entries=entries,
+            batch_items=batch_items,
+            is_settled=settled,
+            report=say,
+        )
+    )
+
+
 @app.command("start")
 def start(
     rounds: Annotated[int, typer.Option(min=1, help="Starts; the median is reported.")] = 3,
@@ -145,6 +172,23 @@ def realtime(
     from carbonq.bench.realtime import bench
 
     _in_scratch(lambda folder: bench(folder, calls=calls, is_loaded=loaded, report=say))
+
+
+@app.command("tracing")
+def tracing(
+    jobs: Annotated[int, typer.Option(min=1, help="Jobs of one item.")] = 300,
+    items: Annotated[int, typer.Option(min=1, help="Items of the one large job.")] = 10_000,
+    calls: Annotated[int, typer.Option(min=1, help="Realtime calls.")] = 500,
+    rounds: Annotated[int, typer.Option(min=1, help="Pairs of runs; medians are reported.")] = 5,
+    as_json: AsJson = True,
+) -> None:
+    """CPU of a job, an item and a realtime call with traces on, beside the same with traces off.
+
+    Example: carbonq bench tracing --rounds 5 --json
+    """
+    from carbonq.bench.tracing import bench
+
+    _in_scratch(lambda folder: bench(folder, jobs=jobs, items=items, calls=calls, rounds=rounds, report=say))
 
 
 @app.command("api")

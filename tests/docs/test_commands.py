@@ -58,7 +58,7 @@ WHOLE = {"docs/tutorial.md": "tests/system/test_up.py"}
 MAKING = {"docs/howto/postgresql.md", "docs/howto/vllm.md", "docs/operations.md"}
 
 #: Variables that are no settings.
-OTHERS = {"CARBONQ_CONFIG", "OPENAI_BASE_URL", "OPENAI_API_KEY"}
+OTHERS = {"CARBONQ_CONFIG", "OPENAI_BASE_URL", "OPENAI_API_KEY", "OTEL_EXPORTER_OTLP_ENDPOINT"}
 
 
 def excuse(text: str) -> str | None:

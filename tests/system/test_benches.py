@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from carbonq.bench import ledger, meters, per_task, queue, run, start, store
+from carbonq.bench import ledger, meters, per_task, queue, run, start, store, tracing
 from carbonq.bench.backend import Backend
 from tests.databases import connected
 from tests.system.backends import backend
@@ -110,3 +110,13 @@ def test_the_lag_of_tickets_and_the_memory_of_a_long_queue_are_measured(tmp_path
 def test_one_task_an_item_is_a_worker_of_its_own(request: pytest.FixtureRequest, tmp_path: Path) -> None:
     with backend("sqlite-redis", request) as chosen:
         assert per_task.items_per_s(chosen.broker_url, run.MODEL, ["a text"] * 5, tmp_path / "log") > 0
+
+
+@pytest.mark.chaos  # whole installations, which `make chaos` has the time for
+def test_traces_are_measured_beside_none(tmp_path: Path) -> None:
+    said: list[str] = []
+    found = tracing.bench(tmp_path, jobs=5, items=20, calls=5, rounds=1, report=said.append)
+    assert found["sent_bytes"] > 1_000
+    for unit in ("job", "item", "call"):
+        assert min(found[unit]["off_us"], found[unit]["on_us"]) >= 0 and len(found[unit]["pairs"]) == 1
+        assert any(sentence.startswith(f"{unit}: ") for sentence in said)
