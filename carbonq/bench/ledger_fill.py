@@ -1,4 +1,4 @@
-"""A ledger of many entries for ``bench ledger``: a day of engine batches, provisional, with what settles them later."""
+"""A ledger of many entries for benches: a day or more of engine batches, provisional, with what settles them later."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from carbonq.units import WINDOW
 #: Grid time of the first entry.
 DAY = datetime(2026, 3, 2, tzinfo=UTC)
 
-#: Windows that the entries lie in.
+#: Windows that the entries lie in, unless a bench asks for more.
 WINDOWS = 288
 
 #: Entries inserted in one transaction.
@@ -36,8 +36,10 @@ _TENANTS, _JOBS = 8, 16
 _INFO = MeterInfo(MeterKind.NVML_COUNTER, MeterKind.RAPL, MeterKind.RAPL, Quality.MEASURED, 2.0, ("GPU-1",))
 
 
-def fill(url: str, entries: int, *, batch_items: int) -> float:
+def fill(url: str, entries: int, *, batch_items: int, windows: int = WINDOWS) -> float:
     """Make a database with ``entries`` entries in engine batches of ``batch_items``; return machine seconds it took.
+
+    They lie evenly in ``windows`` windows from ``DAY`` on.
 
     The seconds are those of booking and inserting, the making of the tables left out.
     """
@@ -45,7 +47,7 @@ def fill(url: str, entries: int, *, batch_items: int) -> float:
     schema.upgrade(db)
     with db.write() as tx:
         regions.sync(tx, [REGION])
-    bookings = _bookings(entries, batch_items)
+    bookings = _bookings(entries, batch_items, windows)
     began = perf_counter()
     while some := list(islice(bookings, max(1, _AT_ONCE // batch_items))):
         with db.write() as tx:
@@ -55,26 +57,26 @@ def fill(url: str, entries: int, *, batch_items: int) -> float:
     return elapsed
 
 
-def observe(url: str) -> None:
+def observe(url: str, *, windows: int = WINDOWS) -> None:
     """Store the observations that settle all entries."""
     db = Database(url)
-    found = [_observation(DAY + number * WINDOW) for number in range(-12, WINDOWS)]
+    found = [_observation(DAY + number * WINDOW) for number in range(-12, windows)]
     with db.write() as tx:
         forecasts.add_observations(tx, found)
     db.dispose()
 
 
-def _bookings(entries: int, batch_items: int) -> Iterator[Booking]:
+def _bookings(entries: int, batch_items: int, windows: int) -> Iterator[Booking]:
     fact = Fact.of(REGION)
-    windows = [DAY + number * WINDOW for number in range(-12, WINDOWS)]
+    known = [DAY + number * WINDOW for number in range(-12, windows)]
     rates = RateBook.of(
         {REGION.name: REGION.zone},
-        [*(_rate(at, Signal.MOER) for at in windows), *(_rate(at, Signal.AER) for at in windows)],
+        [*(_rate(at, Signal.MOER) for at in known), *(_rate(at, Signal.AER) for at in known)],
         now=DAY,
         settle_after_s=0,
     )
     for first in range(0, entries, batch_items):
-        at = DAY + (first * WINDOWS // entries) * WINDOW
+        at = DAY + (first * windows // entries) * WINDOW
         count = min(batch_items, entries - first)
         base = first * 1_000 + 10**6
         yield ledger.book(
