@@ -177,6 +177,23 @@ BELOW_MEAN_RATIO = Gauge(
     ["class"],
 )
 
+#: Budgets and contract targets as they stand, likewise. Tenant and name are empty, and the figure is the worst of the
+#: level (of all targets) and book, unless the settings say that /metrics may tell names.
+_BUDGET = ["tenant", "level", "name", "book"]
+BUDGET_BURN_RATIO = Gauge("carbonq_budget_burn_ratio", "(spent / cap) / elapsed share of the period", _BUDGET)
+BUDGET_LEFT_RATIO = Gauge("carbonq_budget_left_ratio", "Cap less spent and reserved, by the cap", _BUDGET)
+BUDGET_WAITING_CHUNKS = Gauge("carbonq_budget_waiting_chunks", "Chunks that a budget holds back", _BUDGET)
+BUDGET_ELAPSED_RATIO = Gauge("carbonq_budget_elapsed_ratio", "Elapsed share of the level's running period", ["level"])
+BUDGET_CAP_GRAMS = Gauge("carbonq_budget_cap_grams", "What a budget allows in its period", _BUDGET)
+BUDGET_SPENT_GRAMS = Gauge("carbonq_budget_spent_grams", "What the ledger has of the period", _BUDGET)
+BUDGET_RESERVED_GRAMS = Gauge("carbonq_budget_reserved_grams", "What accepted work is expected to emit", _BUDGET)
+_TARGET = ["tenant", "model", "book"]
+TARGETS = Gauge("carbonq_targets", "Contract targets by how they stand in the running month", ["state"])
+TARGET_FORECAST_RATIO = Gauge("carbonq_target_forecast_ratio", "Forecast of the month by what was promised", _TARGET)
+TARGET_PROMISED = Gauge("carbonq_target_promised_grams_per_thousand_tokens", "What was promised", _TARGET)
+TARGET_VALUE = Gauge("carbonq_target_grams_per_thousand_tokens", "Running value of the month", _TARGET)
+TARGET_FORECAST = Gauge("carbonq_target_forecast_grams_per_thousand_tokens", "Forecast of the month", _TARGET)
+
 #: Interactive calls, as the API routes them: what the choice by carbon costs in latency, and why regions change.
 INTERACTIVE_EXTRA_SECONDS = Histogram(
     "carbonq_interactive_extra_latency_seconds",

@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from prometheus_client import Gauge, generate_latest
 
 from carbonq import telemetry, trends
+from carbonq.api import scrape_budgets
 from carbonq.api.context import Api
 from carbonq.errors import StoreUnavailable
 from carbonq.model import EntryKind, JobState, RateStatus, Signal
@@ -44,7 +45,7 @@ _QUEUE = (
 def text(api: Api) -> bytes:
     """Return all metrics of this process in Prometheus' text format, the installation's as they are now."""
     with _ONE_AT_A_TIME:
-        for show in (_show_work, _show_queue, _show_seals, _show_trends):
+        for show in (_show_work, _show_queue, _show_seals, _show_trends, scrape_budgets.show):
             show(api)
         snapshot = api.directory.snapshot
         for name in snapshot.regions:

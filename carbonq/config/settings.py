@@ -69,6 +69,16 @@ class Settings(Strict):
     port: int = Field(8750, ge=0, le=65535, description="Port of the API; 0: any free one.")
     flower_host: str = Field("127.0.0.1", description="Address Flower binds; it asks for its password on any.")
     flower_port: int = Field(5555, ge=0, le=65535, description="Port of Flower on loopback; 0: any free one.")
+    flower_url: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s]+$",
+        description="Where people reach Flower; the dashboard links it. Unset: it does not, but in `carbonq up`.",
+    )
+    metrics_name_tenants: bool = Field(
+        False,
+        description="Name tenants, product lines and workloads in /metrics, which is open to all, where a budget or "
+        "contract target was set; unset: the worst of each level and book, without a name.",
+    )
     metrics_host: str = Field("127.0.0.1", description="Address on which workers serve their own metrics; open to all.")
     metrics_port: int | None = Field(
         None,

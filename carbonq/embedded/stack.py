@@ -110,8 +110,10 @@ class Stack:
             flower_port = ports.choose(
                 self._given.flower_host, flower_port, what="Flower", setting="CARBONQ_FLOWER_PORT"
             )
+        found_flower = address.flower_url(self._given.model_copy(update={"flower_port": flower_port}))
         self.settings = self._given.model_copy(
             update={
+                "flower_url": self._given.flower_url or (found_flower if self._has_flower else None),
                 "data_dir": self.data_dir,
                 "port": port,
                 "flower_port": flower_port,

@@ -10,8 +10,11 @@ import httpx
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from carbonq.budget import Action, Book, Level
 from carbonq.clock import ClockKind
 from carbonq.model import ChunkState, EntryKind, ItemState, JobState, Quality, RateStatus, Signal
+from carbonq.services import budgets_admin, targets, targets_admin
+from carbonq.target import TargetState
 from carbonq.trends import PERIODS
 from carbonq.units import window_of
 from tests.api.harness import EMBEDDER, Harness
@@ -26,6 +29,7 @@ UNITS = (
     *("jobs", "workers", "chunks", "items", "streams", "ended", "pending", "routes", "switches", "unclaimed"),
     *("asks", "attempts", "tickets", "errors", "skipped", "failures", "overdue", "tried_again", "at_risk"),
     *("stale", "down"),  # 1 or 0
+    "targets",
 )
 
 #: Labels whose values come from the settings, or from code: never of tenants, jobs or keys.
@@ -36,8 +40,13 @@ BOUNDED: dict[str, set[str]] = {
     "kind": {kind.value for kind in EntryKind},
     "quality": {one.value for one in Quality},
     "status": {one.value for one in RateStatus},
-    "state": {one.value for one in (*JobState, *ChunkState)},
+    "state": {one.value for one in (*JobState, *ChunkState, *TargetState)},
     "signal": {one.value for one in Signal},
+    "book": {one.value for one in Book},
+    "level": {one.value for one in Level},
+    # Of budgets and targets; whose they are is told where the settings say so: tests/api/test_budget_metrics.py.
+    "tenant": {""},
+    "name": {""},
 }
 CODES = {str(code) for code in range(200, 600)}
 OTHERS = {"method", "route", "endpoint", "tick", "result", "reason", "class", "le"}
@@ -65,6 +74,12 @@ def prepare(harness: Harness) -> None:
     here = [part(shift, cpu=3_600_000_000)]
     made = [book(batch([item()], here, clock=ClockKind.SIMULATED), rates) for _ in range(2)]
     store(harness.db, *made, overhead(EntryKind.WASTED, here, clock=ClockKind.SIMULATED))
+    for level, name in ((Level.PRODUCT_LINE, "search"), (Level.WORKLOAD, "backfill"), (Level.ITEM, "backfill")):
+        budgets_admin.set_budget(
+            harness.db, harness.clock, "acme", level=level, name=name, cap_g="5", action=Action.QUEUE, actor="me"
+        )
+    targets_admin.set_target(harness.db, harness.clock, "acme", g_per_1k_tokens="0.5", actor="me")
+    targets.tick(harness.db, harness.clock)
 
 
 def test_metrics_are_named_by_the_conventions_and_their_labels_are_bounded(

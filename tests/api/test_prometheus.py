@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import socket
 import subprocess
 import time
 from collections.abc import Iterator
@@ -19,6 +18,7 @@ from prometheus_client import REGISTRY
 from carbonq import telemetry
 from tests.api.harness import Harness
 from tests.conftest import require
+from tests.system.processes import until
 
 OPS = Path(__file__).parents[2] / "ops"
 
@@ -46,20 +46,20 @@ def prometheus(url: str, tmp_path: Path) -> Iterator[httpx.Client]:
             }
         )
     )
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        port = probe.getsockname()[1]
-    with (tmp_path / "prometheus.log").open("wb") as log:
+    said = tmp_path / "prometheus.log"
+    with said.open("wb") as log:
         process = subprocess.Popen(
             (
                 *(program, f"--config.file={tmp_path / 'prometheus.yml'}", f"--storage.tsdb.path={tmp_path / 'tsdb'}"),
-                f"--web.listen-address=127.0.0.1:{port}",
+                "--web.listen-address=127.0.0.1:0",  # a free one that it holds from the beginning; its log says which
             ),
             stdout=log,
             stderr=log,
             env={"GOMAXPROCS": "1", "PATH": "/usr/bin:/bin"},
         )
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=30) as client:
+        there = until(lambda: re.search(r'"Listening on" address=(\S+)', said.read_text()), 60, "Prometheus")
+        with httpx.Client(base_url=f"http://{there[1]}", trust_env=False, timeout=30) as client:
             yield client
     finally:
         process.kill()
@@ -87,7 +87,8 @@ def test_a_real_prometheus_reads_the_metrics_the_rules_and_the_dashboard(
     assert {"fr", "se"} <= {one["metric"]["region"] for one in found}
     assert ask(prometheus, "carbonq:api_errors:ratio5m or vector(0)")
     groups = prometheus.get("/api/v1/rules").json()["data"]["groups"]
-    assert {"carbonq-figures", "carbonq-work", "carbonq-grid"} <= {group["name"] for group in groups}
+    names = {"carbonq-budgets", "carbonq-figures", "carbonq-grid", "carbonq-targets", "carbonq-work"}
+    assert names <= {group["name"] for group in groups}
     for query in expressions():
         answer = prometheus.get("/api/v1/format_query", params={"query": query})
         assert answer.status_code == 200, f"{query}: {answer.text}"

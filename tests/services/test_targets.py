@@ -89,7 +89,7 @@ def test_a_target_counts_its_tenants_and_models_work_of_this_clock_and_month_alo
     promise(database, tenant="globex")
     store(database, book(), book(batch([item(tenant="globex", tokens=(7, 0, 0))])))
     store(database, book(batch(clock=ClockKind.ACCELERATED)), book(batch(parts=[part(-24 * 12 * 2)])))
-    by = {(one.target.tenant, one.target.model): one.ran.tokens for one in look(database)}
+    by = {(one.target.tenant, one.target.model): tokens_known(one) for one in look(database)}
     assert by == {("acme", None): 15, ("acme", "writer"): 0, ("globex", None): 7}
     assert [one.target.tenant for one in service.statuses(database, NOW, "globex")] == ["globex"]
 
@@ -223,9 +223,11 @@ def test_accepted_work_is_counted_until_it_has_ended(database: Database, tmp_pat
     (found,) = service.statuses(database, clock.now())
     assert found.forecast is not None and found.forecast.g_per_1k_tokens == 2
     assert found.forecast.accepted_tokens == job.est_tokens and found.state is TargetState.AT_RISK
-    with database.write() as tx:
-        tx.execute(update(tables.chunks).values(window_at=month_of(clock.now()).end_at))
-    assert accepted_of(database, clock) == {}  # that is the next month's
+    month = month_of(clock.now())
+    for at, counts in ((month.end_at - WINDOW, True), (month.end_at, False)):  # the next month's
+        with database.write() as tx:
+            tx.execute(update(tables.chunks).values(window_at=at))
+        assert bool(accepted_of(database, clock)) == counts
     with database.write() as tx:
         tx.execute(update(tables.chunks).values(window_at=None))
         tx.execute(update(tables.items).values(state=ItemState.SUCCEEDED.value))
@@ -273,8 +275,10 @@ def test_a_month_that_ended_above_its_promise_is_told_as_broken_in_the_next(data
     assert event.data["status"]["state"] == "broken" and event.data["g_per_1k_tokens"] == "0.000001"
 
 
-def test_a_promise_made_after_a_month_was_over_does_not_judge_it(database: Database) -> None:
+def test_a_promise_changed_after_a_month_was_over_does_not_judge_it(database: Database) -> None:
+    promise(database)
     store(database, book())
+    look(database)
     later = datetime(2026, 4, 1, 0, 10, tzinfo=W0.tzinfo)
     promise(database, "0.000001", at=later)
     look(database, later)
