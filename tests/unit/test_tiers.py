@@ -62,20 +62,19 @@ def test_a_smaller_model_must_be_served_somewhere() -> None:
 
 
 def test_settings_are_checked_at_the_start(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    head = '[zones.Z]\n[[zones.Z.marginal]]\nkind = "static"\ng_per_kwh = 100\n[regions.a]\nzone = "Z"\n'
     pair = (
         '[models.words]\nengine = "wordllama"\ntier = 2\nsmaller = "words-64"\nsame_space = true\n'
         '[models.words-64]\nengine = "wordllama"\ndimensions = 64\n'
     )
-    found = _loaded(monkeypatch, tmp_path, head + pair + "[tiers]\neasy_tokens = 50\nabove_g_per_kwh = 300.5\n")
+    found = _loaded(monkeypatch, tmp_path, pair + "[tiers]\neasy_tokens = 50\nabove_g_per_kwh = 300.5\n")
     model = wiring.make_models(found)["words"]
     assert (model.smaller, model.same_space, model.tier) == ("words-64", True, 2)
     assert wiring.make_tiers(found) == TierPolicy(50, 300.5)
-    assert wiring.make_tiers(_loaded(monkeypatch, tmp_path, head)) == OFF
+    assert wiring.make_tiers(_loaded(monkeypatch, tmp_path, "")) == OFF
     with pytest.raises(ConfigError, match="no model names a smaller one"):
-        wiring.make_tiers(_loaded(monkeypatch, tmp_path, head + "[tiers]\neasy_tokens = 50\n"))
+        wiring.make_tiers(_loaded(monkeypatch, tmp_path, "[tiers]\neasy_tokens = 50\n"))
     with pytest.raises(ConfigError, match=r"models\.words\.smaller 'words-6' is no model"):
-        wiring.make_models(_loaded(monkeypatch, tmp_path, head + pair.replace('"words-64"', '"words-6"')))
+        wiring.make_models(_loaded(monkeypatch, tmp_path, pair.replace('"words-64"', '"words-6"')))
 
 
 def _loaded(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> config.Settings:
