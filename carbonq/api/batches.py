@@ -90,7 +90,7 @@ async def create_batch(request: Request, api: ApiDep, caller: CallerDep) -> Resp
         retry_count=_retry_count(request.headers),
         idempotency_key=_idempotency_key(request.headers),
     )
-    headers = dict(request.headers)
+    headers = request.headers
 
     def create() -> tuple[dict[str, Any], bool]:
         with api.traces.begin("submit", kind="server", parent=headers.get("traceparent")) as span:

@@ -65,11 +65,19 @@ def of_headers(headers: Mapping[str, str], takes: Collection[str]) -> dict[str, 
 
 
 def _of_headers(headers: Mapping[str, str]) -> dict[str, str]:
-    return {
-        name.lower().removeprefix(HEADER_PREFIX).replace("-", "_"): value
-        for name, value in headers.items()
-        if name.lower().startswith(HEADER_PREFIX)
-    }
+    """Read our headers. Raises InvalidRequest for one that came twice: nobody could tell which of them is meant."""
+    found: dict[str, str] = {}
+    for name, value in headers.items():  # of a request they are all there, the same name again, too
+        if not name.lower().startswith(HEADER_PREFIX):
+            continue
+        key = name.lower().removeprefix(HEADER_PREFIX).replace("-", "_")
+        if key in found:
+            shown = _header_name(key)
+            raise InvalidRequest(
+                f"the header {shown} came twice, as {found[key]!r:.100} and {value!r:.100}; send it once", param=shown
+            )
+        found[key] = value
+    return found
 
 
 def _header_name(key: str) -> str:
