@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from decimal import Decimal
+from decimal import ROUND_DOWN, Context, Decimal
 
 from carbonq.budget import Book, Budget, Level, covering, from_ug, to_ug
 from carbonq.model import Signal
@@ -23,6 +23,8 @@ from carbonq.store.database import Database, Tx
 from carbonq.store.held import Chunk
 from carbonq.store.placements import Placed
 from carbonq.store.reserved import Part
+
+_DIGITS = Context(prec=2, rounding=ROUND_DOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,3 +174,22 @@ def guard(db: Database, world: World, outlook: Outlook, signal: Signal, max_stal
                 db, world.active, world.now, outlook.windows, max_stale_s, signal=SIGNALS[book]
             )
     return Guard(found, Foreseen(world.active, world.models, world.learned, outlooks), world.now)
+
+
+def item_caps(tx: Tx, signal: Signal) -> dict[str, Decimal]:
+    """Return the grams that budgets of items leave to each chunk, for the planner to look for cells clean enough.
+
+    All items of a chunk run at one rate: its longest fits its cap where the chunk emits no more than the cap times the
+    chunk's tokens over the item's. Rounded down to two digits, so that chunks stay few kinds. Only of the book that the
+    plan decides by.
+    """
+    mine = [one for one in budgets.list_(tx) if one.level is Level.ITEM and one.is_holding]
+    mine = [one for one in mine if SIGNALS[one.book] is signal]
+    if not mine:
+        return {}
+    found: dict[str, Decimal] = {}
+    for chunk_id, line, tokens, longest in held.item_sizes(tx, {one.tenant for one in mine}):
+        caps = [one.cap_g for one in mine if one.covers(line)]
+        if caps:
+            found[chunk_id] = _DIGITS.plus(min(caps) * tokens / max(longest, 1))
+    return found

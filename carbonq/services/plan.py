@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from decimal import Decimal
 from functools import partial
 
 import numpy as np
@@ -236,12 +237,20 @@ def _read(
             learned=seen.learned,
             busy=placements.busy(tx) if is_any else [],
             backoffs=placements.backoffs(tx) if is_any else {},
-            caps=placements.caps(tx) if is_any else {},
+            caps=_caps(tx, seen.signal) if is_any else {},
             is_expected_wanted=is_any and budget_room.is_wanted(tx),
         )
     # Outside the transaction, which must not idle for seconds.
     work, shadows = Work(waiting.arrange(found), world), shadow.Shadows(waiting.arrange(movable), running)
     return _State(work, seen, shadows, others)
+
+
+def _caps(tx: Tx, signal: Signal) -> dict[str, Decimal]:
+    """Return the grams that each chunk may emit by the caps of its jobs and the budgets of its items."""
+    found = placements.caps(tx)
+    for chunk_id, cap in budget_plan.item_caps(tx, signal).items():
+        found[chunk_id] = min(cap, found.get(chunk_id, cap))
+    return found
 
 
 def _horizon(work: Work, free: IntArray, shadows: shadow.Shadows) -> int:

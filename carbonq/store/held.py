@@ -106,6 +106,17 @@ def among(tx: Tx, chunk_ids: Collection[str]) -> list[Chunk]:
     return _found(tx, is_any_of(tx, chunks.c.chunk_id, sorted(chunk_ids)))
 
 
+def item_sizes(tx: Tx, tenants: Collection[str]) -> list[tuple[str, Line, int, int]]:
+    """Return chunk, line, tokens and the longest item's tokens of the open chunks of some tenants that may be moved."""
+    line = (chunks.c.for_tenant, chunks.c.product_line, chunks.c.workload)
+    statement = select(chunks.c.chunk_id, *line, chunks.c.est_tokens, chunks.c.longest_item).where(
+        is_any_of(tx, chunks.c.for_tenant, sorted(tenants)),
+        chunks.c.state.in_(_IDLE),
+        chunks.c.longest_item.is_not(None),
+    )
+    return [(row[0], Line(*row[1:4]), row[4], row[5]) for row in tx.execute(statement)]
+
+
 def without_rate(tx: Tx, books: Collection[Book], *, limit: int) -> list[Chunk]:
     """Return chunks that have no place and of which nothing is expected yet in some books."""
     unknown = chunks.c[RATES[next(iter(books))]].is_(None)

@@ -120,7 +120,7 @@ class World:
 
     def submit(self, *tokens: int, **changes: Any) -> Job:
         lines = [orjson.dumps(_line(n, one)) for n, one in enumerate(tokens)]
-        values = {
+        values: dict[str, Any] = {
             "tenant": "acme",
             "product_line": "search",
             "workload": "backfill",
@@ -172,12 +172,17 @@ class World:
                 jobs.bump(tx, job_id, succeeded=sum(one.job_id == job_id for one in mine))
             ledger.record_bookings(tx, [made])
             if not leases.has_open_items(tx, chunk_id):
-                leases.finish(tx, chunk_id, claim.token, outcome=AttemptOutcome.SUCCEEDED, now=now)
+                leases.finish(tx, chunk_id, claim.token, outcome=AttemptOutcome.COMMITTED, now=now)
 
     def ledger_g(self, **scope: Any) -> Decimal:
         """The day's impact of the workload, added up anew."""
         start = self.clock.now().replace(hour=0, minute=0, second=0, microsecond=0)
-        given = {"tenant": "acme", "workload": "backfill", "start_at": start, "clock": str(self.clock.kind)}
+        given: dict[str, Any] = {
+            "tenant": "acme",
+            "workload": "backfill",
+            "start_at": start,
+            "clock": str(self.clock.kind),
+        }
         return ledger_g(self.db, Scope(**given | scope))
 
 

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import func, select
@@ -169,7 +170,7 @@ def test_of_many_at_once_as_many_as_fit_are_taken(world: World) -> None:
     assert job_count(world) == 7
 
 
-def _fields(world: World) -> dict[str, object]:
+def _fields(world: World) -> dict[str, Any]:
     return {name: getattr(world.jobs, name) for name in world.jobs.__dataclass_fields__}
 
 

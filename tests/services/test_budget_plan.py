@@ -1,0 +1,283 @@
+"""Work waits for its budgets, is let go when there is room, and never for longer than it must."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from decimal import Decimal
+from pathlib import Path
+
+import pytest
+
+from carbonq.budget import Action, Level
+from carbonq.model import ChunkState, LatePolicy, Signal
+from carbonq.services import budget_plan, dispatch, expire, foreseen
+from carbonq.services.cancel import cancel
+from carbonq.store import budgets, placements, waiting
+from carbonq.store.database import Database
+from tests.services.budget_world import DAY, NORTH, SOUTH, World
+from tests.services.planning import Broker
+
+
+@pytest.fixture
+def world(database: Database, tmp_path: Path) -> World:
+    made = World(database, tmp_path)
+    made.foresee(north=["100"])
+    return made
+
+
+def dispatched(world: World) -> list[str]:
+    broker = Broker()
+    dispatch.dispatch(world.db, broker, world.clock, redispatch_after_s=1e9, worker_alive_s=86_400.0)
+    return [chunk_id for _, chunk_id in broker.sent]
+
+
+def held(world: World) -> list[tuple[str | None, object]]:
+    return [(one.held_by, one.held_until) for one in world.chunks()]
+
+
+def hours(world: World, count: float) -> datetime:
+    return world.clock.now() + timedelta(hours=count)
+
+
+def test_what_fits_is_placed_and_reserved_and_the_rest_waits_in_the_order_of_deadlines(world: World) -> None:
+    made = world.budget(3, Action.QUEUE)
+    world.submit(20_000, deadline_at=hours(world, 9))
+    world.submit(20_000, deadline_at=hours(world, 3))
+    world.submit(10_000, deadline_at=hours(world, 6))
+    world.plan()
+    first, second, third = world.chunks()
+    assert [one.state for one in (first, second, third)] == ["placed", "placed", "waiting"]
+    assert (third.held_by, third.held_until) == (made.budget_id, DAY + timedelta(days=1))
+    found = world.status()
+    assert (found.reserved_g, found.waiting_chunks, found.left_g) == (3, 1, 0)
+
+
+def test_what_waits_is_kept_from_the_planner_and_from_the_dispatchers_urgent_path(world: World) -> None:
+    world.budget(1, Action.QUEUE)
+    world.submit(20_000)
+    world.plan()
+    world.pass_on(hours=5.99)  # its latest safe start has long come
+    world.plan()
+    assert dispatched(world) == []
+    with world.db.read() as tx:
+        assert waiting.without_place(tx, limit=10) == []
+    world.pass_on(hours=3)  # and its deadline
+    world.plan()
+    assert dispatched(world) == []
+    assert world.status().waiting_chunks == 1
+
+
+def test_room_that_comes_back_lets_it_go(world: World) -> None:
+    world.budget(2, Action.QUEUE)
+    first = world.submit(20_000, deadline_at=hours(world, 3))
+    world.submit(20_000)
+    world.plan()
+    assert [one.state for one in world.chunks()] == ["placed", "waiting"]
+    cancel(world.db, first.job_id, "acme", world.clock)
+    world.plan()
+    assert [one.state for one in world.chunks()] == ["done", "placed"]
+    assert held(world)[1] == (None, None)
+    assert world.status().reserved_g == 2
+
+
+def test_true_values_below_the_expected_ones_give_room(world: World) -> None:
+    world.budget(3, Action.QUEUE)
+    world.submit(20_000, deadline_at=hours(world, 3))
+    world.submit(20_000)
+    world.plan()
+    first, second = world.chunks()
+    assert second.held_by is not None
+    world.run(first.chunk_id, g_per_kwh="50")  # 1 g instead of 2
+    world.plan()
+    assert world.chunks()[1].state == "placed"
+    assert world.status().spent_g == 1
+
+
+def test_a_cleaner_window_makes_it_fit(world: World) -> None:
+    world.budget(1, Action.QUEUE)
+    world.submit(20_000)
+    world.plan()
+    assert world.status().waiting_chunks == 1
+    world.pass_on(minutes=5)
+    world.foresee(north=["100", "50"], hours=2)
+    world.plan()
+    (chunk,) = world.chunks()
+    assert chunk.state == "placed"
+    assert chunk.window_at >= world.clock.now() + timedelta(minutes=55)
+    assert world.status().reserved_g == 1
+
+
+def test_the_next_period_lets_it_go_late(world: World) -> None:
+    world.budget(2, Action.QUEUE)
+    world.submit(20_000, deadline_at=hours(world, 3))
+    world.plan()
+    world.run(world.chunks()[0].chunk_id)
+    world.submit(20_000, deadline_at=hours(world, 4))
+    world.plan()
+    assert world.status().waiting_chunks == 1
+    world.pass_on(hours=16, minutes=1)  # midnight
+    world.foresee(north=["100"])
+    world.plan()
+    assert world.chunks()[1].state == "placed"
+    assert (world.status().spent_g, world.status().reserved_g) == (0, 2)
+
+
+def test_what_is_to_expire_expires_while_it_waits(world: World) -> None:
+    world.budget(1, Action.QUEUE)
+    job = world.submit(20_000, deadline_at=hours(world, 20), late_policy=LatePolicy.EXPIRE)
+    world.plan()
+    world.pass_on(hours=15.9)
+    assert world.status().waiting_chunks == 1
+    world.pass_on(hours=5)
+    expire.expire(world.db, world.clock)
+    assert world.jobs.job(job.job_id).items_expired == 1
+    assert world.status().waiting_chunks == 0
+
+
+def test_a_cell_that_is_dirtier_than_hoped_is_not_taken_and_not_tried_again_at_once(world: World) -> None:
+    world.foresee(north=["50", "200"], hours=2)
+    world.budget(2, Action.QUEUE)
+    world.submit(20_000)
+    world.jobs.chunk()
+    world.keeper.tick()
+    (chunk,) = world.chunks()
+    assert (chunk.held_by, world.status().reserved_g) == (None, 1)  # let go by the best cell
+    with world.db.write() as tx:  # the planner finds that one taken
+        placed = placements.Placed([chunk.chunk_id], ["north"], [hours(world, 1.5)], [Decimal(200)], [None], ["carbon"])
+        assert len(_guard(world).admit(tx, placed)) == 0
+    (chunk,) = world.chunks()
+    assert chunk.held_by is not None
+    assert chunk.impact_pg_per_token == 200_000_000
+    world.keeper.tick()
+    assert world.status().waiting_chunks == 1  # it needs 4 g there
+    world.pass_on(minutes=5)
+    world.keeper.tick()
+    assert world.status().waiting_chunks == 0  # another window, another look
+
+
+def test_a_move_into_a_cell_that_does_not_fit_is_not_made(world: World) -> None:
+    world.budget(2, Action.QUEUE)
+    world.submit(20_000)
+    world.plan()
+    (chunk,) = world.chunks()
+    world.foresee(north=["100", "200"], hours=2)
+    with world.db.write() as tx:
+        placed = placements.Placed([chunk.chunk_id], ["south"], [hours(world, 1.5)], [Decimal(200)], [None], ["carbon"])
+        assert len(_guard(world).admit(tx, placed)) == 0
+    assert [(one.state, one.region, one.held_by) for one in world.chunks()] == [("placed", chunk.region, None)]
+
+
+def _guard(world: World) -> budget_plan.Guard:
+    with world.db.read() as tx:
+        found = budgets.list_(tx)
+    cells = foreseen.load(
+        world.db,
+        (NORTH, SOUTH),
+        world.models,
+        {},
+        now=world.clock.now(),
+        max_stale_s=86_400.0,
+        books=foreseen.books_of(found),
+    )
+    return budget_plan.Guard(found, cells, world.clock.now())
+
+
+def test_a_budget_that_is_removed_lets_go(world: World) -> None:
+    made = world.budget(1, Action.QUEUE)
+    world.submit(20_000)
+    world.plan()
+    assert world.chunks()[0].held_by == made.budget_id
+    with world.db.write() as tx:
+        budgets.delete(tx, made.budget_id)
+    world.plan()
+    assert world.chunks()[0].state == "placed"
+
+
+@pytest.mark.parametrize("action", [Action.WARN, Action.REJECT])
+def test_a_budget_that_only_warns_or_refuses_lets_go_what_was_accepted(world: World, action: Action) -> None:
+    world.budget(1, Action.QUEUE)
+    world.submit(20_000)
+    world.plan()
+    world.budget(1, action)
+    world.plan()
+    assert world.chunks()[0].state == "placed"
+    assert world.status().reserved_g == 2  # accepted work keeps its reservation
+
+
+def test_all_of_several_budgets_must_have_room(world: World) -> None:
+    world.budget(10, Action.QUEUE)
+    other = world.budget(1, Action.QUEUE, level=Level.PRODUCT_LINE, name="search")
+    world.submit(20_000)
+    world.plan()
+    (chunk,) = world.chunks()
+    assert (chunk.held_by, chunk.held_until) == (other.budget_id, DAY.replace(month=4, day=1))
+    assert world.status().waiting_chunks == 0
+    assert world.status("search").waiting_chunks == 1
+    assert world.status().reserved_g == 0
+
+
+def test_work_of_other_lines_neither_waits_nor_counts(world: World) -> None:
+    world.budget(1, Action.QUEUE)
+    world.submit(20_000)
+    world.submit(20_000, workload="evals")
+    world.submit(20_000, tenant="rival")
+    world.plan()
+    assert sorted(one.state for one in world.chunks()) == ["placed", "placed", "waiting"]
+
+
+def test_a_smaller_model_is_taken_where_that_fits(world: World) -> None:
+    world.budget(1, Action.DOWNGRADE)
+    world.submit(20_000)  # 2 g, or 0.5 g on the smaller model
+    world.plan()
+    (chunk,) = world.chunks()
+    assert (chunk.model, chunk.downgraded, chunk.state, chunk.held_by) == ("small", "budget", "placed", None)
+    assert world.status().reserved_g == Decimal("0.5")
+    world.submit(30_000)  # 3 g, or 0.75 g: neither fits
+    world.plan()
+    assert sorted((one.model, one.state) for one in world.chunks()) == [("small", "placed"), ("words", "waiting")]
+    assert world.status().waiting_chunks == 1
+
+
+def test_work_that_refuses_a_smaller_model_waits(world: World) -> None:
+    world.budget(1, Action.DOWNGRADE)
+    world.submit(20_000, may_downgrade=False)
+    world.plan()
+    (chunk,) = world.chunks()
+    assert (chunk.model, chunk.state) == ("words", "waiting")
+
+
+def test_each_item_waits_for_a_window_clean_enough_for_it(world: World) -> None:
+    world.foresee(north=["100", "40"], hours=2)
+    world.budget("0.5", Action.QUEUE, level=Level.ITEM, name="*")
+    world.submit(10_000, 100)  # 1 g now, 0.4 g from the second hour on
+    world.plan()
+    (chunk,) = world.chunks()
+    assert chunk.state == "placed"
+    assert chunk.window_at >= world.clock.now() + timedelta(hours=1)
+    with world.db.read() as tx:
+        assert budget_plan.item_caps(tx, Signal.MOER) == {chunk.chunk_id: Decimal("0.50")}
+        assert budget_plan.item_caps(tx, Signal.AER) == {}
+    world.submit(20_000, workload="other")
+    world.plan()
+    assert [one.state for one in world.chunks()].count("waiting") == 1
+    assert world.status("*").waiting_chunks == 1
+
+
+def test_work_planned_for_tomorrow_is_tomorrows(world: World) -> None:
+    world.foresee(north=["400", "400", "50"], hours=24)  # clean from midnight on
+    world.budget(3, Action.QUEUE)
+    world.submit(20_000, deadline_at=hours(world, 22))
+    world.plan()
+    (chunk,) = world.chunks()
+    assert chunk.state == ChunkState.PLACED
+    assert chunk.window_at >= DAY + timedelta(days=1)
+    assert world.status().reserved_g == 0
+
+
+def test_accepted_work_of_a_budget_that_refuses_is_placed_whatever_its_cell_costs(world: World) -> None:
+    world.budget(2, Action.REJECT)
+    world.submit(20_000)
+    world.foresee(north=["300"])
+    world.plan()
+    assert world.chunks()[0].state == "placed"
+    assert world.status().reserved_g == 6
