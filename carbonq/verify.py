@@ -1079,6 +1079,13 @@ def _cell(value: object) -> str:
     if value is None:
         return ""
     text = str(value)
+    if value.__class__ is int or len(text) not in {
+        4,
+        5,
+        25,
+        32,
+    }:  # as True, False, and times without or with a fraction
+        return text
     if text in {"True", "False"}:
         return text.lower()
     found = _DIGESTED_TIME.fullmatch(text)
@@ -1251,13 +1258,18 @@ _SUM_UNKNOWN = (
     ("no_embodied", "embodied_g"),
 )
 
+#: Where a line has the figures that are added up; grams have 15 decimals, always.
+_SUM_AT = tuple((name, _CELL_AT[name]) for name in (*_SUM_TOKENS, *_SUM_ENERGIES, *_SUM_GRAMS))
+
 _WINDOW_US = 300_000_000
+
+
+_encode = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), sort_keys=True).encode
 
 
 def _as_content(table: str, values: Mapping[str, Any]) -> bytes:
     """Return the hash of a row's leaf, written as it was hashed."""
-    text = json.dumps(values, ensure_ascii=False, separators=(",", ":"), sort_keys=True)
-    return hashlib.sha256(f"\x00{table} 1 {text}".encode()).digest()
+    return hashlib.sha256(f"\x00{table} 1 {_encode(values)}".encode()).digest()
 
 
 class _Tree:
@@ -1363,7 +1375,8 @@ class _Auditor:
 
     def page(self, page: Mapping[str, Any]) -> None:
         """Check a page: its parts of engine batches, and what they refer to."""
-        _check_members(page, {"rates", "facts", "restatements", "placements", "parts"}, "a page")
+        _check_members(page, {"rates", "facts", "restatements", "placements", "shared", "parts"}, "a page")
+        _check_members(page["shared"], {"engine_batch", "entries"}, "what a page shares")
         for table in ("rates", "facts", "restatements"):
             for own, values in page[table].items():
                 if not _is_digest(own, values):
@@ -1376,7 +1389,7 @@ class _Auditor:
 
     def _part(self, page: Mapping[str, Any], part: Mapping[str, Any]) -> None:
         _check_members(part, {"engine_batch", "sealed", "entries"}, "a part of an engine batch")
-        batch = part["engine_batch"]
+        batch = _joined(page["shared"]["engine_batch"], part["engine_batch"])
         name = f"{batch['engine_batch_id']}.{batch['part']}"
         if batch["engine_batch_id"] != self._batch:
             self._end_batch()
@@ -1385,7 +1398,7 @@ class _Auditor:
                 self.say(self._batch, "the engine batch is here twice")
             self._seen.add(self._batch)
         hashes: dict[tuple[int, int], bytes] = {}
-        newest: dict[int, tuple[int, Mapping[str, Any]]] = {}
+        newest: dict[int, tuple[int, Mapping[str, Any], list[str]]] = {}
         for group in part["entries"]:
             for entry, row in self._group(page, batch, group):
                 revision, position = entry["revision"], int(entry["entry_id"].rpartition(".")[2])
@@ -1393,13 +1406,13 @@ class _Auditor:
                     self.say(entry["entry_id"], f"revision {revision} is here twice")
                 hashes[revision, position] = _as_content("entries", entry)
                 if position not in newest or newest[position][0] < revision:
-                    newest[position] = (revision, entry)
+                    newest[position] = (revision, entry, row)
                 self._entry(entry, row)
-        for position, (revision, entry) in newest.items():
+        for position, (revision, entry, row) in newest.items():
             missing = [number for number in range(1, revision) if (number, position) not in hashes]
             if missing:
                 self.say(entry["entry_id"], f"revision {missing[0]} is missing before revision {revision}")
-            self._add(batch, entry)
+            self._add(batch, entry, row)
         self.audit.revisions += len(hashes)
         self.audit.entries += len(newest)
         self._keep(name, part["sealed"], _as_content("engine_batches", batch), hashes)
@@ -1411,7 +1424,7 @@ class _Auditor:
     ) -> Iterator[tuple[dict[str, Any], list[str]]]:
         """Give each entry of a group as it was hashed, with its cells as an export's line has them."""
         _check_members(group, {"shared", "columns", "rows"}, "a group of entries")
-        shared, columns = group["shared"], group["columns"]
+        shared, columns = _joined(page["shared"]["entries"], group["shared"]), group["columns"]
         if columns[0] != "position" or _PLACED.intersection(columns) or len(set(columns)) != len(columns):
             raise NotAnAudit(f"a group of entries has the columns {columns}")
         if {"position", *columns[1:]} & shared.keys() or {"entry_id", "engine_batch_id", "part"} & shared.keys():
@@ -1467,17 +1480,16 @@ class _Auditor:
                 entry["entry_id"], f"window_at is {entry['window_at']}, of its engine batch {row[_CELL_AT['window']]}"
             )
 
-    def _add(self, batch: Mapping[str, Any], entry: Mapping[str, Any]) -> None:
+    def _add(self, batch: Mapping[str, Any], entry: Mapping[str, Any], row: Sequence[str]) -> None:
         one = {"clock": batch["clock"], "quality": batch["quality"], **entry}
         key = (*(one[name] for name in _SUM_KEYS), one.get("saved_g") is not None)
         figures: dict[str, int | None] = {"entries": 1, "items": int(one["kind"] == "item" and one["part"] == 1)}
         figures |= {name: int(one.get(column) is None) for name, column in _SUM_UNKNOWN}
-        cells = {name: _cell(one.get(name)) for name in (*_SUM_TOKENS, *_SUM_ENERGIES, *_SUM_GRAMS)}
         try:
-            figures |= {name: integer(cells, name) for name in (*_SUM_TOKENS, *_SUM_ENERGIES)}
-            figures |= {name: quanta(cells, name) for name in _SUM_GRAMS}
-        except Wrong as error:
-            self.say(one["entry_id"], str(error))
+            for name, at in _SUM_AT:
+                cell = row[at]
+                figures[name] = int(cell.replace(".", "", 1)) if cell else None
+        except ValueError:  # the line was named for it
             return
         self._by_key.setdefault(one.get("api_key_id"), _Sums()).add(key, figures)
 
@@ -1613,6 +1625,12 @@ class _Auditor:
                 if name not in figures or name not in given[key] or given[key][name] != figures[name]:
                     value, text = given[key].get(name), "/".join(map(str, key))
                     self.say(where, f"{name} of {text} is {value!r}, the entries give {figures.get(name)!r}")
+
+
+def _joined(shared: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
+    if shared.keys() & own.keys():
+        raise NotAnAudit(f"{sorted(shared.keys() & own.keys())} is said twice")
+    return shared | own
 
 
 def _check_members(value: Mapping[str, Any], names: set[str], what: str) -> None:

@@ -149,7 +149,9 @@ class _Writer:
         sealed = seals.sealed(tx, sorted({batch for batch, _ in found}))
         page = _referred(tx, found)
         shown = [self._part(tx, key, part, sealed.get(key, ())) for key, part in sorted(found.items())]
-        return page | {"parts": shown}
+        batches = [part["engine_batch"] for part in shown]
+        groups = [group["shared"] for part in shown for group in part["entries"]]
+        return page | {"shared": {"engine_batch": _hoist(batches), "entries": _hoist(groups)}, "parts": shown}
 
     def _part(self, tx: Tx, key: PartKey, part: StoredPart, places: Sequence[Sealed]) -> Json:
         batch = _read(part.content)
@@ -264,6 +266,16 @@ def _row(key: PartKey, entry: StoredEntry) -> Json:
     return {"position": entry.line[1]} | {name: value for name, value in values.items() if name not in _IMPLIED}
 
 
+def _hoist(members: Sequence[Json]) -> Json:
+    """Take what all have in common out of each, and return it."""
+    first, *others = members
+    alike = {name: value for name, value in first.items() if all(one.get(name) == value for one in others)}
+    for one in members:
+        for name in alike:
+            del one[name]
+    return alike
+
+
 def _groups(rows: Sequence[Json]) -> Iterator[Json]:
     """Give entries in groups: what all of a group have in common once, the rest as rows under their names."""
     found: dict[tuple[Any, ...], list[Json]] = {}
@@ -271,12 +283,13 @@ def _groups(rows: Sequence[Json]) -> Iterator[Json]:
         found.setdefault(tuple(row.get(name) for name in _GROUPED), []).append(row)
     for members in found.values():
         names = sorted({name for row in members for name in row} - {"position"})
-        alike = {name for name in names if all(row.get(name) == members[0].get(name) for row in members)}
-        own = ["position", *(name for name in names if name not in alike)]
+        columns = {name: [row.get(name) for row in members] for name in ("position", *names)}
+        alike = {name for name in names if columns[name].count(columns[name][0]) == len(members)}
+        own = [name for name in columns if name not in alike]
         yield {
             "shared": {name: members[0][name] for name in names if name in alike},
             "columns": own,
-            "rows": [[row.get(name) for name in own] for row in members],
+            "rows": list(zip(*(columns[name] for name in own), strict=True)),
         }
 
 
