@@ -29,7 +29,7 @@ from carbonq.services.free import read_held
 from carbonq.services.outlook import load_outlook
 from carbonq.store import explained
 from carbonq.store.database import Database
-from carbonq.store.explained import ChunkFacts
+from carbonq.store.explained import ChunkFacts, HeldBy
 from carbonq.units import UJ_PER_KWH, WINDOW, window_index, window_of
 
 #: Plans whose outlooks are put together again for one page; groups of older ones are told by the present outlook.
@@ -130,7 +130,7 @@ def _nothing_of(job: Job) -> str:
 
 def summary_of(found: Sequence[ChunkFacts], groups: Sequence[Sequence[ChunkFacts]], model: str) -> str:
     """Say in a sentence or two where all the chunks are and why; there is at least one. ``model`` was asked for."""
-    reasons = Counter("never run" if _is_never_run(one) else one.reason or "no place yet" for one in found)
+    reasons = Counter("never run" if _is_never_run(one) else _reason(one) for one in found)
     placed = [one for one in found if not _is_never_run(one)]
     regions = Counter(one.region for one in placed if one.region is not None)
     windows = [one.window_at for one in placed if one.window_at is not None]
@@ -161,6 +161,10 @@ def _is_never_run(one: ChunkFacts) -> bool:
     return one.state is ChunkState.DONE and not one.has_run
 
 
+def _reason(one: ChunkFacts) -> str:
+    return "held by a budget" if one.held_by is not None else one.reason or "no place yet"
+
+
 def _grouped(found: Sequence[ChunkFacts]) -> list[list[ChunkFacts]]:
     groups: dict[tuple[object, ...], list[ChunkFacts]] = {}
     for one in found:
@@ -168,7 +172,7 @@ def _grouped(found: Sequence[ChunkFacts]) -> list[list[ChunkFacts]]:
             *(one.region, one.window_at is None, one.state, one.has_ticket, one.has_run),
             *(one.reason, one.planned_at, one.signal),
             *(one.model, one.regions, one.deadline_at, hardware.round_to_digits(one.est_tokens, 1)),
-            *(one.downgraded, one.error is None),
+            *(one.downgraded, one.held_by, one.error is None),
         )
         groups.setdefault(key, []).append(one)
     return list(groups.values())
@@ -177,6 +181,16 @@ def _grouped(found: Sequence[ChunkFacts]) -> list[list[ChunkFacts]]:
 def _never_run(count: int) -> str:
     subject, held = ("1 chunk", "it") if count == 1 else (f"{count:,} chunks", "they")
     return f"{subject} never ran: what {held} held was cancelled, or expired, before a worker took it."
+
+
+def _held_back(count: int, by: HeldBy) -> str:
+    subject, wait = ("1 chunk is", "It waits") if count == 1 else (f"{count:,} chunks are", "They wait")
+    until = "" if by.until is None else f" until {by.until:%Y-%m-%dT%H:%MZ}"
+    what = "a window that is clean enough for each item" if by.until is None else "room in it, or its next period"
+    return (
+        f"{subject} held back by the budget of {by.level.replace('_', ' ')} {by.name!r}{until}. {wait} for {what}: a "
+        "budget's cap comes before a deadline."
+    )
 
 
 class _Teller:
@@ -267,6 +281,8 @@ class _Teller:
 
     def _waiting(self, group: Sequence[ChunkFacts]) -> str:
         many = len(group) != 1
+        if group[0].held_by is not None:
+            return _held_back(len(group), group[0].held_by)
         regions = {region.name: region for region in self._world.regions}
         allowed = [regions[name] for name in group[0].regions or regions if name in regions]
         able = [one for one in allowed if one.serves(group[0].model) and one.state is RegionState.ACTIVE]

@@ -5,12 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 from decimal import Decimal
+from typing import NamedTuple
 
 from sqlalchemy import exists, func, select
 
 from carbonq.model import ChunkState
 from carbonq.store.database import Tx
-from carbonq.store.tables import attempts, chunks, items, placements
+from carbonq.store.tables import attempts, budgets, chunks, items, placements
+
+
+class HeldBy(NamedTuple):
+    """A budget that holds a chunk back: its level and name, and when its next period begins (None: it has none)."""
+
+    level: str
+    name: str
+    until: datetime | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +27,8 @@ class ChunkFacts:
     """A chunk and the placement in force; ``items`` are the asked job's. Times are grid times, durations machine s.
 
     ``has_run`` says that a worker took it at least once: what is cancelled or expires before that is done too;
-    ``error`` why its last try gave it back, ``downgraded`` why a smaller model runs it than was asked for.
+    ``error`` why its last try gave it back, ``downgraded`` why a smaller model runs it than was asked for, ``held_by``
+    which budget holds it back.
     """
 
     chunk_id: str
@@ -44,6 +54,7 @@ class ChunkFacts:
     has_run: bool
     error: str | None
     downgraded: str | None = None
+    held_by: HeldBy | None = None
 
 
 def of_job(tx: Tx, job_id: str) -> list[ChunkFacts]:
@@ -79,17 +90,22 @@ def of_job(tx: Tx, job_id: str) -> list[ChunkFacts]:
             exists().where(attempts.c.chunk_id == chunks.c.chunk_id),
             chunks.c.error,
             chunks.c.downgraded,
+            budgets.c.level,
+            budgets.c.name,
+            chunks.c.held_until,
         )
         .select_from(
-            chunks.join(held, held.c.chunk_id == chunks.c.chunk_id).outerjoin(
-                placements, placements.c.placement_id == chunks.c.placement_id
-            )
+            chunks.join(held, held.c.chunk_id == chunks.c.chunk_id)
+            .outerjoin(placements, placements.c.placement_id == chunks.c.placement_id)
+            .outerjoin(budgets, budgets.c.budget_id == chunks.c.held_by)
         )
         .order_by(chunks.c.window_at.is_(None), chunks.c.window_at, chunks.c.region, chunks.c.chunk_id)
     )
     found: list[ChunkFacts] = []
     for row in tx.execute(statement):
         values = list(row)
+        level, *by = values[-3:]
+        values[-3:] = [None if level is None else HeldBy(level, *by)]
         values[2] = None if values[2] is None else tuple(values[2])
         values[9] = ChunkState(values[9])
         values[10], values[20] = bool(values[10]), bool(values[20])

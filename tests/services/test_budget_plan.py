@@ -10,7 +10,7 @@ import pytest
 
 from carbonq.budget import Action, Level
 from carbonq.model import ChunkState, LatePolicy, Signal
-from carbonq.services import budget_plan, dispatch, expire, foreseen
+from carbonq.services import budget_plan, dispatch, expire, foreseen, why
 from carbonq.services.cancel import cancel
 from carbonq.store import budgets, placements, waiting
 from carbonq.store.database import Database
@@ -281,3 +281,15 @@ def test_accepted_work_of_a_budget_that_refuses_is_placed_whatever_its_cell_cost
     world.plan()
     assert world.chunks()[0].state == "placed"
     assert world.status().reserved_g == 6
+
+
+def test_a_job_says_by_which_budget_it_is_held_and_until_when(world: World) -> None:
+    world.budget(1, Action.QUEUE)
+    job = world.submit(20_000)
+    world.plan()
+    page = why.why(world.db, job, why.World((NORTH, SOUTH), world.models, {}, 7200.0, 0.03), world.clock)
+    assert page.groups[0].sentences[0] == (
+        "1 chunk is held back by the budget of workload 'backfill' until 2026-03-03T00:00Z. It waits for room in it, "
+        "or its next period: a budget's cap comes before a deadline."
+    )
+    assert "held by a budget 1" in page.summary
