@@ -48,7 +48,8 @@ def set_budget(
     tenant: Tenant = None,
     book: Annotated[Book | None, typer.Option("--book", help="Which book it counts; impact unless set before.")] = None,
     action: Annotated[
-        Action | None, typer.Option("--action", help="What happens to work that does not fit; warn unless set before.")
+        Action | None,
+        typer.Option("--action", help="What happens to work that does not fit; else as before, warn, of items reject."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:

@@ -264,7 +264,8 @@ class AsyncClient:
         """Set the budget of a level and name, or change the one there is; needs a key with the scope ``admin``.
 
         ``level`` is ``product_line``, ``workload`` or ``item``; ``name`` the product line or workload, ``*`` the items
-        of all work. ``book`` (``impact``) and ``action`` (``warn``) stay as they are where they are left out.
+        of all work. ``book`` (of a new one ``impact``) and ``action`` (``warn``, of items ``reject``) stay where they
+        are left out.
         """
         return await self._call(calls.set_budget(level=level, name=name, cap_g=cap_g, book=book, action=action))
 

@@ -21,9 +21,12 @@ from carbonq.units import GRAM_QUANTUM, iso, plain
 #: Budgets of one tenant at most: each is looked at whenever its work is planned.
 MAX_BUDGETS = 1_000
 
-#: What a budget has that is not given: it tells, and holds nothing back that was not asked for.
+#: Largest cap, in grams: with the ledger's 15 decimals it has 28 digits, so that no difference is rounded.
+MAX_CAP_G = Decimal(10**12)
+
+#: What a budget has that is not given: it tells, and holds nothing back. One of items has no period to tell of.
 DEFAULT_BOOK = Book.IMPACT
-DEFAULT_ACTION = Action.WARN
+DEFAULT_ACTION = {Level.PRODUCT_LINE: Action.WARN, Level.WORKLOAD: Action.WARN, Level.ITEM: Action.REJECT}
 
 
 def set_budget(
@@ -45,6 +48,8 @@ def set_budget(
     """
     cap = _cap(cap_g)
     checked = _name(level, name)
+    if level is Level.ITEM and action is Action.WARN:
+        raise InvalidRequest("action warn does nothing for items: their budget has no alarms", param="action")
     now = clock.now()
     with db.write() as tx:
         serialise(tx, f"budgets of {tenant}")
@@ -61,7 +66,7 @@ def set_budget(
                 level,
                 checked,
                 book or DEFAULT_BOOK,
-                action or DEFAULT_ACTION,
+                action or DEFAULT_ACTION[level],
                 cap,
                 created_at=now,
                 updated_at=now,
@@ -152,10 +157,14 @@ def status_view(found: BudgetStatus) -> dict[str, Any]:
 
 def _cap(given: Decimal | float | str) -> Decimal:
     """Return a cap in grams that the ledger's decimals can be held against. Raises InvalidRequest."""
+    if isinstance(given, str) and not given.isascii():
+        raise InvalidRequest(f"cap_g {given[:50]!r} must be written with the digits 0 to 9", param="cap_g")
     cap = terms.grams(given, param="cap_g")
     if cap is None:
         raise InvalidRequest("cap_g is missing: how many grams of CO2e the budget has", param="cap_g")
-    if cap % GRAM_QUANTUM:
+    if cap > MAX_CAP_G:
+        raise InvalidRequest(f"cap_g is above {MAX_CAP_G:,} grams, a million tonnes", param="cap_g")
+    if cap.quantize(GRAM_QUANTUM) != cap:
         raise InvalidRequest("cap_g has more than 15 decimals, which is all that the ledger counts", param="cap_g")
     return cap
 

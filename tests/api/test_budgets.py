@@ -89,6 +89,15 @@ def test_a_budget_is_set_shown_changed_and_removed(harness: Harness, admin: http
     assert (done[1].before["cap_g"], done[1].after["cap_g"]) == ("5000", "0.000000000000001")
 
 
+def test_the_largest_cap_is_counted_to_the_last_digit(harness: Harness, admin: httpx.Client) -> None:
+    put(admin, cap_g="999999999999.999999999999999")
+    book(harness, "eb_1", tenant="acme")
+    now = admin.get("/v1/budgets").json()["data"][0]["status"]
+    # As text: sums of Decimal are rounded to 28 digits.
+    assert int(now["left_g"].replace(".", "")) + int(now["spent_g"].replace(".", "")) == 10**27 - 1
+    assert put(admin, cap_g="1e12")["cap_g"] == "1000000000000"
+
+
 def test_setting_it_twice_does_nothing_more(harness: Harness, admin: httpx.Client) -> None:
     made = put(admin)
     assert (made["book"], made["action"]) == ("impact", "warn"), "what nobody asked for holds nothing back"
@@ -117,7 +126,7 @@ def test_levels_pages_and_items(admin: httpx.Client) -> None:
     for number in range(5):
         put(admin, level="workload", name=f"w{number}")
     item = put(admin, level="item", name="*", cap_g="0.01")
-    assert item["period"] == "item"
+    assert (item["period"], item["action"]) == ("item", "reject")
     nothing = {name: None for name in item["status"] if name != "waiting_chunks"}
     assert item["status"] == nothing | {"waiting_chunks": 0}, "an item's budget has no period to sum up"
     names: list[str] = []
@@ -150,6 +159,8 @@ WRONG: Sequence[tuple[Mapping[str, Any], str]] = [
     ({"cap_g": "NaN"}, "cap_g"),
     ({"cap_g": "Infinity"}, "cap_g"),
     ({"cap_g": "1e99"}, "cap_g"),
+    ({"cap_g": "1000000000001"}, "cap_g"),
+    ({"cap_g": "١٢"}, "cap_g"),
     ({"cap_g": "1e-16"}, "cap_g"),
     ({"cap_g": "1.0000000000000001"}, "cap_g"),
     ({"cap_g": "5 kg"}, "cap_g"),
@@ -157,6 +168,7 @@ WRONG: Sequence[tuple[Mapping[str, Any], str]] = [
     ({"book": "both"}, "book"),
     ({"action": "stop"}, "action"),
     ({"action": {}}, "action"),
+    ({"level": "item", "action": "warn"}, "action"),
     ({"colour": "red"}, "colour"),
     ({"tenant": "rival"}, "tenant"),
 ]

@@ -57,7 +57,10 @@ class BudgetPage(Page):
 
 
 class NewBudget(Shape):
-    """What a budget is to be; ``book`` and ``action`` stay where they are left out, of a new one `impact`, `warn`."""
+    """What a budget is to be; ``book`` and ``action`` stay where they are left out.
+
+    Of a new one they are `impact` and `warn`, or `reject` for items, whose budget has no alarms.
+    """
 
     level: Level
     name: Name
