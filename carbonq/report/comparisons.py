@@ -135,13 +135,22 @@ class ForecastRow:
 
 @dataclass(frozen=True, slots=True)
 class DowngradeRow:
-    """Items that ran on a smaller model than was asked for; what that saved is an estimate and in no other saving."""
+    """Items that ran on a smaller model than was asked for, for one reason; impact book.
+
+    ``requested_g`` is what the model asked for is estimated to have emitted for the part ``compared_g`` of
+    ``emission_g``; ``estimated_saved_g`` is their difference, and in no other saving. ``unknown_items`` are in neither.
+    """
 
     requested_model: str
     model: str
     reason: str | None
     items: int
+    tokens: int
+    energy_uj: int
+    statuses: tuple[str, ...]
     emission_g: Decimal | None
+    compared_g: Decimal | None
+    requested_g: Decimal | None
     estimated_saved_g: Decimal | None
     unknown_items: int
 

@@ -83,6 +83,7 @@ def make(
         )
         forecast = beside.forecast(tx, span, tenant)
         targets = beside.targets(tx, gathered, start_at, now, tenant)
+        downgrades = beside.downgrades(tx, span, tenant)
         treatments = report_figures.treatments(tx)
     totals = figures.totals(gathered)
     savings, coverage = figures.savings(gathered)
@@ -127,7 +128,7 @@ def make(
         kinds=figures.kinds(gathered),
         sci=beside.sci_of(gathered),
         forecast=forecast,
-        downgrades=(),
+        downgrades=downgrades,
         targets=targets,
         statement=None if stated is None else beside.compare(stated, gathered, regions),
         method=method.statement(head, totals, gathered),

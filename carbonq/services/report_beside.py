@@ -16,6 +16,7 @@ from carbonq.model import Rate, RateStatus, Region, Signal
 from carbonq.ratebook import RateBook
 from carbonq.report import figures, scores
 from carbonq.report.document import (
+    DowngradeRow,
     ForecastRow,
     HoldoutRow,
     ObservedRow,
@@ -27,7 +28,7 @@ from carbonq.report.document import (
 )
 from carbonq.report.gather import Gathered
 from carbonq.report.nearest import Lookup
-from carbonq.services import accuracy, measured, score
+from carbonq.services import accuracy, measured, score, tiers
 from carbonq.services import targets as target_statuses
 from carbonq.services.rates import runs
 from carbonq.statement import Booked, Columns, Compared, Statement
@@ -35,6 +36,7 @@ from carbonq.store import accuracy as accuracy_rows
 from carbonq.store import rates, sources
 from carbonq.store import targets as target_rows
 from carbonq.store.database import Database, Tx
+from carbonq.store.figures import Scope
 from carbonq.store.report_figures import Span
 from carbonq.target import Ran, Target, TargetStatus
 from carbonq.units import from_quanta, quanta
@@ -202,6 +204,28 @@ def _target_row(status: TargetStatus) -> TargetRow:
         low_g=None if ahead is None else ahead.low,
         high_g=None if ahead is None else ahead.high,
         state=status.state.value,
+    )
+
+
+def downgrades(tx: Tx, span: Span, tenant: str | None) -> tuple[DowngradeRow, ...]:
+    """Return what ran on a smaller model than was asked for, and what that is estimated to have saved."""
+    scope = Scope(tenant=tenant, clock=span.clock, start_at=span.start_at, end_at=span.end_at, as_of=span.as_of)
+    return tuple(
+        DowngradeRow(
+            requested_model=one.requested_model,
+            model=one.model,
+            reason=one.reason,
+            items=one.items,
+            tokens=one.tokens,
+            energy_uj=one.energy_uj,
+            statuses=one.statuses,
+            emission_g=one.emission_g,
+            compared_g=one.compared_g,
+            requested_g=one.requested_g,
+            estimated_saved_g=one.saved_g,
+            unknown_items=one.unknown_items,
+        )
+        for one in tiers.saved(tx, scope)
     )
 
 

@@ -15,11 +15,11 @@ from sqlalchemy import insert
 from carbonq.budget import Book, Level
 from carbonq.clock import ClockKind
 from carbonq.errors import InvalidRequest
-from carbonq.model import RateKind, Signal, Treatment
+from carbonq.model import DowngradeReason, RateKind, Signal, Treatment
 from carbonq.report import Report
 from carbonq.services import budgets_admin, report, settle, targets, targets_admin
 from carbonq.statement import Columns
-from carbonq.store import jobs
+from carbonq.store import jobs, throughputs
 from carbonq.store.database import Database
 from carbonq.store.tables import shadows
 from carbonq.testing import FakeClock
@@ -193,3 +193,26 @@ def test_a_price_makes_a_cost_of_facility_energy(database: Database) -> None:
     assert by_name["away"].mean_moer_g_per_kwh == 500
     assert by_name["away"].energy_uj == UJ_PER_KWH
     assert by_name["home"].energy_share == pytest.approx(9 / UJ_PER_KWH)
+
+
+def test_downgrades_have_a_line_of_their_own_and_are_in_no_saving(database: Database) -> None:
+    spend(database, 0, 600)
+    with_saving = make(database).saving
+    ran = batch(
+        [item(n, requested_model="writer", tokens=(10, 0, 0)) for n in range(4)],
+        [part(cpu=KWH)],
+        downgraded=DowngradeReason.BUDGET,
+    )
+    alone = {"baseline_region": None, "baseline_window_at": None}
+    ran = replace(ran, items=[one._replace(**alone) for one in ran.items])
+    store(database, book(ran, rate_book([rate("Z-AWAY", W0, "100")])))
+    (row,) = make(database).downgrades
+    assert (row.requested_model, row.model, row.reason, row.items) == ("writer", "embedder", "budget", 4)
+    assert (row.emission_g, row.requested_g, row.estimated_saved_g, row.unknown_items) == (120, None, None, 4)
+    with database.write() as tx:
+        throughputs.learn(tx, "embedder", "gpu", 100, 1.0, 1_000)
+        throughputs.learn(tx, "writer", "gpu", 100, 1.0, 3_000)
+    (row,) = make(database).downgrades
+    assert (row.compared_g, row.requested_g, row.estimated_saved_g, row.unknown_items) == (120, 360, 240, 0)
+    assert make(database).saving.rows == with_saving.rows
+    assert make(database, tenant="other").downgrades == ()

@@ -277,7 +277,22 @@ def example() -> Report:
             unknown=(("embodied", 10), ("emission", 3), ("energy", 0), ("inventory", 0)),
         ),
         forecast=(ForecastRow("impact", "FR", "1 to 6 h", 700, 6_000_000_000, -3.5, 12.25, 0.05, 0.21),),
-        downgrades=(DowngradeRow("writer", "writer-small", "budget", 40, Decimal("0.02"), Decimal("0.03"), 2),),
+        downgrades=(
+            DowngradeRow(
+                requested_model="writer",
+                model="writer-small",
+                reason="budget",
+                items=40,
+                tokens=4_000,
+                energy_uj=300_000_000,
+                statuses=("provisional", "settled"),
+                emission_g=Decimal("0.02"),
+                compared_g=Decimal("0.018"),
+                requested_g=Decimal("0.048"),
+                estimated_saved_g=Decimal("0.03"),
+                unknown_items=2,
+            ),
+        ),
         targets=(
             TargetRow(
                 tenant="acme",
