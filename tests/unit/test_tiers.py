@@ -16,6 +16,7 @@ from carbonq.errors import ConfigError
 from carbonq.estimate import completion_tokens
 from carbonq.model import Endpoint, Model, Region, Treatment
 from carbonq.tiers import OFF, TierPolicy
+from tests.docs import pages
 
 BIG = Model("big", "x", Endpoint.CHAT, 100, 4.0, 10.0, 200, 1000, 10, tier=2, max_output_tokens=8, smaller="small")
 SMALL = replace(BIG, name="small", tier=1, smaller=None)
@@ -75,6 +76,13 @@ def test_settings_are_checked_at_the_start(monkeypatch: pytest.MonkeyPatch, tmp_
         wiring.make_tiers(_loaded(monkeypatch, tmp_path, "[tiers]\neasy_tokens = 50\n"))
     with pytest.raises(ConfigError, match=r"models\.words\.smaller 'words-6' is no model"):
         wiring.make_models(_loaded(monkeypatch, tmp_path, pair.replace('"words-64"', '"words-6"')))
+
+
+def test_the_page_shows_settings_that_work(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (text,) = pages.blocks(pages.ROOT / "docs/howto/model-tiers.md", frozenset({"toml"}))
+    found = _loaded(monkeypatch, tmp_path, text)
+    assert wiring.make_models(found)["talk"].smaller == "talk-small"
+    assert wiring.make_tiers(found) == TierPolicy(200, 450.0)
 
 
 def _loaded(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> config.Settings:
