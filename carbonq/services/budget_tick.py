@@ -105,6 +105,7 @@ class Keeper:
             with self._db.write() as tx:
                 placements.still_plannable(tx, list(rates))
                 held.set_rates(tx, rates)
+                reserved.forget_counts(tx, [one.budget_id for one in budgets.list_(tx)])
 
     def _let_go(self, there: Sequence[Region], now: datetime) -> None:
         cells = self._outlook(there, now)
