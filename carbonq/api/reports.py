@@ -1,4 +1,4 @@
-"""GET /v1/reports/{month}: a month of the caller's ledger as JSON, CSV, a page or a PDF.
+"""GET /v1/reports, /v1/reports/{month}: a month of the caller's ledger as JSON, CSV, a page or a PDF.
 
 A report takes a pass over the month's entries, so it is made in a thread, one at a time in a process; a few more wait,
 and whoever comes then is told when to come again.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from typing import Annotated, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeVar
 
 import anyio
 import anyio.to_thread
@@ -16,17 +16,19 @@ from fastapi import APIRouter, Query, Request
 from fastapi.responses import Response
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
 
+from carbonq.api import views
 from carbonq.api.auth import Caller, needs
-from carbonq.api.context import Api, CallerDep
+from carbonq.api.context import Api, ApiDep, CallerDep
 from carbonq.api.download import Streamed
-from carbonq.api.openapi import Answer, Content, operation
-from carbonq.api.shapes.reports import MonthReport
+from carbonq.api.openapi import Answer, Content, gives, operation
+from carbonq.api.shapes.reports import MonthReport, ReportMonthPage
 from carbonq.clock import ClockKind
 from carbonq.errors import InvalidRequest, QuotaExceeded
 from carbonq.model import Scope
 from carbonq.render import formats
 from carbonq.render.formats import Format
 from carbonq.services import report as reports
+from carbonq.services import report_months
 
 router = APIRouter(dependencies=[needs(Scope.EXPORT)])
 
@@ -89,6 +91,18 @@ class Wanted(BaseModel):
     months_back: int = Field(
         MONTHS_BACK, ge=0, le=reports.MAX_MONTHS_BACK, description="earlier months to compare the efficiency with"
     )
+
+
+@router.get("/v1/reports", **operation("list_reports", "ledger", answers={200: gives(ReportMonthPage)}))
+def list_reports(api: ApiDep, caller: CallerDep) -> dict[str, Any]:
+    """List the months since the caller's first entry, the running one first."""
+    now = api.clock.now()
+    found = report_months.since_first_entry(api.db, caller.tenant, now)
+    data = [
+        {"id": month, "object": "report.month", "is_over": number > 0, "formats": [fmt.value for fmt in Format]}
+        for number, month in enumerate(found)
+    ]
+    return views.page_view(data, has_more=False)
 
 
 _ANSWER = Answer(

@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from fastapi import FastAPI
 
-from carbonq.web import assets, jobs, ledger, login, overview
+from carbonq.web import assets, budgets, jobs, ledger, login, overview, reports
 
 __all__ = ["ROUTERS", "install"]
 
 #: All routes of the dashboard.
-ROUTERS = (overview.router, jobs.router, ledger.router, login.router, assets.router)
+ROUTERS = (overview.router, jobs.router, budgets.router, ledger.router, reports.router, login.router, assets.router)
 
 
 def install(app: FastAPI) -> None:

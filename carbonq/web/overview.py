@@ -20,7 +20,7 @@ from carbonq.api import views
 from carbonq.api.context import Api, ApiDep
 from carbonq.model import ChunkState, Job, JobState
 from carbonq.store import events, jobs, overview, sources
-from carbonq.web import grid
+from carbonq.web import budgets, grid
 from carbonq.web.pages import PageRoute, page
 from carbonq.web.session import ReaderDep
 
@@ -74,6 +74,8 @@ def show(api: ApiDep, viewer: ReaderDep) -> Response:
         clock=views.clock_view(api.clock),
         grid=drawn,
         regions=places["data"],
+        budgets=budgets.glance(api, tenant),
+        flower_url=api.flower_url,
         queues=_queues(open_chunks),
         counts={state.value: counts.get(state, 0) for state in JobState},
         open_jobs=sum(count for state, count in counts.items() if state not in _FINAL),

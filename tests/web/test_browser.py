@@ -87,7 +87,8 @@ def tab(chromium: Any, world: World, url: str, **how: Any) -> Tab:
 
 
 def paths(world: World) -> list[str]:
-    return ["/", "/jobs", f"/jobs/{world.planned}", f"/ledger?q={world.ended}", f"/ledger/{world.entries[0]}"]
+    found = ["/", "/jobs", f"/jobs/{world.planned}", f"/ledger?q={world.ended}", f"/ledger/{world.entries[0]}"]
+    return [*found, "/reports"]
 
 
 def test_a_person_logs_in_looks_around_and_logs_out(chromium: Any, world: World, url: str) -> None:

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_typ
 from pydantic import create_model
 
 from carbonq import report
-from carbonq.api.shapes.words import Decimal, Shape, Time, eg
+from carbonq.api.shapes.words import Decimal, Page, Shape, Time, eg
 
 #: What fields look like in the example, by name; others by their type.
 _SHOWN: dict[str, Any] = {
@@ -78,3 +78,18 @@ MonthReport = create_model(
     __doc__="A month of the caller's ledger: sums by section, each book by itself. Units stand in the names.",
     object=(Literal["report"], ...),
 )
+
+
+class ReportMonth(Shape):
+    """A month of which there can be a report."""
+
+    id: Annotated[str, eg("2026-11")]
+    object: Literal["report.month"]
+    is_over: Annotated[bool, eg(True, says="whether it has ended, so that only settlement still changes it")]
+    formats: Annotated[list[str], eg(["json", "csv", "html", "pdf"])]
+
+
+class ReportMonthPage(Page):
+    """Months since the caller's first entry, the running one first."""
+
+    data: list[ReportMonth]
