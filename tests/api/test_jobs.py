@@ -252,6 +252,39 @@ def test_placement_phase_etag_and_chunks(harness: Harness, http: httpx.Client) -
     assert chunk["items_ended"] == 1
 
 
+def test_whether_a_smaller_model_may_run_it_is_stored_and_shown(harness: Harness, http: httpx.Client) -> None:
+    assert submit(http)["downgrade"] is None
+    refusing = submit(http, downgrade="false")
+    assert refusing["downgrade"] is False
+    with harness.db.read() as tx:
+        assert jobs.get(tx, refusing["id"], "acme").may_downgrade is False
+    body = {"kind": "embeddings", "model": EMBEDDER, "deadline": "6h", "items": ["a"]}
+    for carried in ({"downgrade": True}, {"carbon": {"downgrade": True}}, {"metadata": {"carbonq_downgrade": "true"}}):
+        answer = http.post("/v1/jobs", json=body | carried)
+        assert (answer.status_code, answer.json()["downgrade"]) == (202, True)
+    wrong = http.post("/v1/jobs", json=body | {"downgrade": "perhaps"})
+    assert (wrong.status_code, wrong.json()["error"]["param"]) == (400, "downgrade")
+    headers = {**NDJSON, "Idempotency-Key": "k-2"}
+    http.post("/v1/jobs", params=QUERY, content=lines(2), headers=headers)
+    other = http.post("/v1/jobs", params=dict(QUERY) | {"downgrade": "false"}, content=lines(2), headers=headers)
+    assert other.json()["error"]["code"] == "idempotency_key_reused"
+
+
+def test_items_on_a_smaller_model_are_counted_by_reason(harness: Harness, http: httpx.Client) -> None:
+    job_id = submit(http)["id"]
+    chunk_id = chunk_up(harness, job_id)
+    assert http.get(f"/v1/jobs/{job_id}").json()["downgraded"] == {}
+    with harness.db.write() as tx:
+        which = chunk_rows.c.chunk_id == chunk_id
+        tx.execute(update(chunk_rows).where(which).values(model="short", downgraded="budget"))
+    assert http.get(f"/v1/jobs/{job_id}").json()["downgraded"] == {"budget": 3}
+    told = http.get(f"/v1/jobs/{job_id}/why").json()["summary"]
+    assert f"3 items are for short instead of {EMBEDDER}: a carbon budget says to downgrade" in told
+    with harness.db.write() as tx:
+        tx.execute(update(job_rows).where(job_rows.c.job_id == job_id).values(retired_at=harness.clock.now()))
+    assert http.get(f"/v1/jobs/{job_id}").json()["downgraded"] is None
+
+
 def test_the_plan_shows_open_chunks_of_the_caller(harness: Harness, http: httpx.Client) -> None:
     assert http.get("/v1/plan").json()["plan"] is None
     job_id = submit(http)["id"]

@@ -87,20 +87,22 @@ def test_lines_with_terms_of_their_own_are_jobs_of_their_own(world: World) -> No
         + line(2, carbon={"max_gco2e": 2, "deadline": "1h"})
         + line(3, carbon={"regions": "south"})
         + line(4, carbon={})
+        + line(5, carbon={"downgrade": False})
     )
     batch = add(world, data, Terms(max_gco2e=Decimal(9), on_budget=OnBudget.WAIT, workload="w"))
     world.clock.advance(60)
     assert read(world) == 1
-    assert sorted(job.items_total for job in jobs_of(world, batch)) == [1, 2, 2]
+    assert sorted(job.items_total for job in jobs_of(world, batch)) == [1, 1, 2, 2]
+    assert [job.items_total for job in jobs_of(world, batch) if job.may_downgrade is False] == [1]
     own = next(job for job in jobs_of(world, batch) if job.deadline_at == T0 + timedelta(hours=1))
     assert (own.items_total, own.max_carbon_g, own.workload) == (2, Decimal(4), "w")
     shared = [job for job in jobs_of(world, batch) if job is not own and job.deadline_at == batch.expires_at]
-    assert sorted(job.items_total for job in shared) == [1, 2]
+    assert sorted(job.items_total for job in shared) == [1, 1, 2]
     caps = [job.max_carbon_g for job in shared]
     assert sum(cap for cap in caps if cap is not None) == 9
     with world.db.read() as tx:
         counts = batches.progress(tx, [batch.batch_id])[batch.batch_id]
-    assert (counts.jobs, counts.total) == (3, 5)
+    assert (counts.jobs, counts.total) == (4, 6)
     later = add(world, line(0) + line(1, carbon={"deadline": "2d"}))
     assert read(world) == 1
     assert get(world, later).expires_at == later.created_at + timedelta(days=2)

@@ -94,6 +94,22 @@ def test_embeddings_are_sent_as_openai_lines(server: Server, documents: Path, ru
     assert server.query["endpoint"] == "/v1/embeddings"
 
 
+@pytest.mark.parametrize(("words", "sent"), [((), None), (("--downgrade",), "true"), (("--no-downgrade",), "false")])
+def test_a_smaller_model_is_allowed_or_refused(
+    server: Server, documents: Path, run: Run, words: tuple[str, ...], sent: str | None
+) -> None:
+    result = run(submit.app, "embeddings", documents, "--deadline", "6h", *words)
+    assert result.exit_code == 0, result.output
+    assert server.query.get("downgrade") == sent
+
+
+def test_items_on_a_smaller_model_are_shown(server: Server, run: Run) -> None:
+    server.job = JOB | {"downgraded": {"budget": 2}}
+    result = run(jobs.app, "show", "job_1")
+    assert result.exit_code == 0, result.output
+    assert "downgraded: budget" in result.stdout
+
+
 def test_stdin_is_read_for_a_dash(server: Server, run: Run) -> None:
     result = run(submit.app, "summarize", "-", "--deadline", "6h", input="first text\nsecond text\n")
     assert result.exit_code == 0, result.output
@@ -112,7 +128,7 @@ def test_waiting_writes_the_results(server: Server, documents: Path, tmp_path: P
 
 
 @pytest.mark.parametrize(
-    ("inventory_g", "end"), [(None, "at the same energy)"), ("0", "; inventory 0 ngCO2e by average rates")]
+    ("inventory_g", "end"), [(None, "at the same energy)"), ("0", "; inventory 0 gCO2e by average rates")]
 )
 def test_the_inventory_is_said_where_there_is_one(inventory_g: str | None, end: str) -> None:
     line = carbon_line({"energy_uj": 2_000_000, "emission_g": None, "inventory_g": inventory_g})
