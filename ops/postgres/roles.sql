@@ -95,7 +95,7 @@ GRANT SELECT ON holds TO carbonq_api, carbonq_control, carbonq_worker;
 GRANT SELECT ON workers TO carbonq_api, carbonq_control, carbonq_worker;
 GRANT INSERT ON workers TO carbonq_worker;
 GRANT UPDATE (last_seen_at, last_claimed_at, stopped_at) ON workers TO carbonq_worker;
-GRANT SELECT ON throughputs TO carbonq_api, carbonq_control, carbonq_worker;
+GRANT SELECT ON throughputs TO carbonq_api, carbonq_control, carbonq_worker, carbonq_auditor;
 GRANT INSERT, UPDATE ON throughputs TO carbonq_worker;
 
 -- Jobs: a worker counts their items and says that they run; what was asked for stays out of its reach.
