@@ -13,8 +13,10 @@ _JOULES = ((1e-3, 1e-6, "µJ"), (1.0, 1e-3, "mJ"), (3600.0, 1.0, "J"), (3.6e6, 3
 
 
 def grams(value: Decimal | float | str | None) -> str:
-    """Write a mass of CO2e given in grams."""
-    return "unknown" if value is None else _scaled(float(value), _GRAMS, "t", 1e6) + "CO2e"
+    """Write a mass of CO2e given in grams; none at all is in no smaller unit than these."""
+    if value is None:
+        return "unknown"
+    return f"{_scaled(float(value), _GRAMS, 't', 1e6) if float(value) else '0 g'}CO2e"
 
 
 def energy(uj: int | float | None) -> str:

@@ -9,7 +9,7 @@ from carbonq import readable
     ("value", "text"),
     [
         (None, "unknown"),
-        (0, "0 ngCO2e"),
+        (0, "0 gCO2e"),
         ("0.0000001234", "123 ngCO2e"),
         ("0.0123", "12.3 mgCO2e"),
         (-0.5, "-500 mgCO2e"),
