@@ -43,7 +43,8 @@ _PLAIN: dict[Any, Any] = {
 def _member(name: str, kind: Any) -> Any:
     """Return how a field of the document looks as JSON."""
     made = _json_type(kind)
-    return Annotated[made, eg(_SHOWN[name])] if name in _SHOWN and not is_dataclass(kind) and made is not list else made
+    has_example = name in _SHOWN and not is_dataclass(kind) and get_origin(kind) is not tuple
+    return Annotated[made, eg(_SHOWN[name])] if has_example else made
 
 
 def _json_type(kind: Any) -> Any:
