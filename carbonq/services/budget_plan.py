@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import ROUND_DOWN, Context, Decimal
 
-from carbonq.budget import Book, Budget, Level, covering, from_ug, to_ug
+from carbonq.budget import Book, Budget, Level, Line, covering, from_ug, to_ug
 from carbonq.model import Signal
 from carbonq.plan.outlook import Outlook
 from carbonq.services import budget_spent, foreseen
@@ -49,7 +49,8 @@ class Guard:
         ]
         placed.impact_pg[:] = [one[Book.IMPACT] for one in rates]
         placed.inventory_pg[:] = [one[Book.INVENTORY] for one in rates]
-        mine = [one for one in self.found if any(c.line is not None and one.covers(c.line) for c in there.values())]
+        lines = {chunk.line for chunk in there.values() if chunk.line is not None}
+        mine = [one for one in self.found if any(one.covers(line) for line in lines)]
         rooms = Rooms(tx, [one for one in mine if one.is_holding], self.now)
         if rooms.budgets:
             placements.still_plannable(tx, placed.chunk_id)  # locks them in the order of every locker
@@ -63,7 +64,7 @@ class Guard:
             elif chunk is not None and not chunk.is_placed:
                 waiting[chunk_id] = lacking
         if waiting:
-            held.set_rates(tx, {placed.chunk_id[row]: rates[row] for row in range(len(rates)) if row not in set(rows)})
+            held.set_rates(tx, {name: one for name, one in zip(placed.chunk_id, rates, strict=True) if name in waiting})
             held.hold(tx, {chunk_id: (one.budget_id, until(one, self.now)) for chunk_id, one in waiting.items()})
         reserved.forget_counts(tx, [one.budget_id for one in mine])
         return placed if len(rows) == len(placed) else placed.take(rows)
@@ -78,11 +79,14 @@ def until(budget: Budget, now: datetime) -> datetime | None:
 class Rooms:
     """What budgets that hold work back have left, by period; each is locked until the transaction ends."""
 
-    def __init__(self, tx: Tx, found: Iterable[Budget], now: datetime) -> None:
-        """Lock them in the order of their ids, and look: at what is reserved first, then at what is spent."""
+    def __init__(self, tx: Tx, found: Iterable[Budget], now: datetime, *, is_locked: bool = True) -> None:
+        """Lock them in the order of their ids, and look: at what is reserved first, then at what is spent.
+
+        ``is_locked`` False: only look, for nothing will be taken.
+        """
         self._tx, self._now = tx, now
         wanted = sorted(one.budget_id for one in found)
-        for budget_id in wanted:
+        for budget_id in wanted if is_locked else ():
             budgets.lock(tx, budget_id)
         # Anew: one may have been changed or removed since.
         there = set(wanted)
@@ -90,6 +94,7 @@ class Rooms:
         tenants = {one.tenant for one in self.budgets}
         self._parts: list[Part] = reserved.parts(tx, tenants) if tenants else []
         self._left: dict[tuple[str, datetime], Decimal] = {}
+        self._covering: dict[Line, list[Budget]] = {}
 
     def left(self, budget: Budget, at: datetime) -> Decimal:
         """Return what is left in the period that holds a grid time; what ran before now is never a later one's."""
@@ -110,7 +115,9 @@ class Rooms:
         """
         if chunk.line is None:
             return None  # it holds others' work too
-        mine = covering(self.budgets, chunk.line)
+        mine = self._covering.get(chunk.line)
+        if mine is None:
+            mine = self._covering[chunk.line] = covering(self.budgets, chunk.line)
         for one in mine:
             if not self._fits(one, chunk, rates[one.book], window_at):
                 return one

@@ -40,6 +40,7 @@ def fold(db: Database, now: datetime, *, tick_s: float = TICK_S) -> bool:
 
 
 def _fold_some(tx: Tx, now: datetime) -> None:
+    new = budgets.uncounted(tx)
     windows, mark_ids = marks.marked_windows(tx, until=now, limit=MAX_WINDOWS)
     by_start: defaultdict[datetime, list[Budget]] = defaultdict(list)
     for one in budgets.list_(tx):
@@ -53,8 +54,8 @@ def _fold_some(tx: Tx, now: datetime) -> None:
         if mine:
             _renew(tx, [one for one in some if _is_due(one, start, kept)], start, mine, counted)
     marks.take_marks(tx, mark_ids)
-    if not marks.has_marks(tx, until=now):
-        budgets.set_counted(tx, budgets.uncounted(tx))
+    if new:
+        budgets.set_counted(tx, {name for name, tenant in new.items() if not marks.has_untold(tx, tenant, until=now)})
 
 
 def _is_due(budget: Budget, start: datetime, kept: Mapping[str, tuple[datetime, Spent]]) -> bool:

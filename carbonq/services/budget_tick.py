@@ -25,8 +25,8 @@ from carbonq.store.database import Database, Tx
 from carbonq.store.held import Chunk
 from carbonq.units import window_index
 
-#: Chunks looked at in one tick, the most urgent first.
-MAX_CHUNKS = 5_000
+#: Chunks of each budget looked at in one tick, the most urgent first.
+MAX_CHUNKS = 1_000
 
 #: An outlook is read anew with the next window, and after so many machine seconds.
 FORESEEN_S = 30.0
@@ -34,12 +34,17 @@ FORESEEN_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What becomes of chunks that wait: rates to be noted, who is let go, who may go to a smaller model, who waits."""
+    """What becomes of chunks that wait: rates to be noted, who goes, who goes to a smaller model, who waits."""
 
     rates: dict[str, Rates] = field(default_factory=dict[str, Rates])
     free: list[str] = field(default_factory=list[str])
-    smaller: list[Chunk] = field(default_factory=list[Chunk])
+    smaller: list[str] = field(default_factory=list[str])
     waiting: dict[str, Budget] = field(default_factory=dict[str, Budget])
+
+    @property
+    def is_anything(self) -> bool:
+        """Whether there is anything to do."""
+        return bool(self.free or self.smaller or self.waiting)
 
 
 class Keeper:
@@ -109,57 +114,61 @@ class Keeper:
 
     def _let_go(self, there: Sequence[Region], now: datetime) -> None:
         cells = self._outlook(there, now)
-        with self._db.read() as tx:
-            found = budgets.list_(tx)
-            waiting = held.waiting(tx, limit=MAX_CHUNKS)
-        holding = [one for one in found if one.is_holding]
+        with self._db.read() as tx:  # most ticks have nothing to do, and take no lock
+            look = self._judge(tx, cells, now, is_locked=False)
+        if not look.is_anything:
+            return
         with self._db.write() as tx:
-            lines = {one.line for one in waiting if one.line is not None}
-            rooms = Rooms(tx, [one for one in holding if any(one.covers(line) for line in lines)], now)
-            idle = placements.still_plannable(tx, [one.chunk_id for one in waiting])
-            verdict = self._judge([one for one in waiting if one.chunk_id in idle], rooms, cells, now)
+            verdict = self._judge(tx, cells, now, is_locked=True)
             held.set_rates(tx, verdict.rates)
-            moved = self._go_smaller(tx, verdict, rooms, cells, there=there, now=now)
+            moved = self._move(tx, verdict, cells, there=there, now=now)
             held.let_go(tx, [*verdict.free, *moved])
             held.hold(tx, {name: (one.budget_id, until(one, now)) for name, one in verdict.waiting.items()})
-            reserved.forget_counts(tx, [one.budget_id for one in found])
-        self._tried = {name: at for name, at in self._tried.items() if at == window_index(now)}
+            reserved.forget_counts(tx, [one.budget_id for one in budgets.list_(tx)])
+        window = window_index(now)
+        self._tried = {name: at for name, at in self._tried.items() if at == window}
+        self._tried |= dict.fromkeys([*verdict.free, *moved], window)
 
-    def _judge(self, waiting: Sequence[Chunk], rooms: Rooms, cells: Foreseen, now: datetime) -> _Verdict:
+    def _judge(self, tx: Tx, cells: Foreseen, now: datetime, *, is_locked: bool) -> _Verdict:
+        """Say what becomes of the chunks that wait, the most urgent first; ``is_locked``: nobody else judges them."""
+        waiting = held.waiting(tx, each=MAX_CHUNKS)
+        lines = {one.line for one in waiting if one.line is not None}
+        holding = [one for one in budgets.list_(tx) if one.is_holding and any(one.covers(line) for line in lines)]
+        rooms = Rooms(tx, holding, now, is_locked=is_locked)
+        if is_locked:
+            idle = placements.still_plannable(tx, [one.chunk_id for one in waiting])
+            waiting = [one for one in waiting if one.chunk_id in idle]
         verdict, window = _Verdict(), window_index(now)
         for chunk in waiting:
-            best = cells.best(chunk.model, chunk.regions, chunk.deadline_at)
             # Tried in this window already: the planner found no cell as good as the best, and said what it found.
-            rates = chunk.rates if self._tried.get(chunk.chunk_id) == window else best
+            is_tried = self._tried.get(chunk.chunk_id) == window
+            rates = chunk.rates if is_tried else cells.best(chunk.model, chunk.regions, chunk.deadline_at)
             lacking = rooms.take(chunk, rates, now)
             if lacking is None:
-                self._tried[chunk.chunk_id] = window
                 verdict.free.append(chunk.chunk_id)
                 verdict.rates[chunk.chunk_id] = rates
-            elif lacking.action is Action.DOWNGRADE:
-                verdict.smaller.append(chunk)
-                verdict.waiting[chunk.chunk_id] = lacking
-            elif chunk.held_by != lacking.budget_id or chunk.held_until != until(lacking, now):
+                continue
+            if lacking.action is Action.DOWNGRADE and self._fits_smaller(chunk, rooms, cells, now):
+                verdict.smaller.append(chunk.chunk_id)
+            if chunk.held_by != lacking.budget_id or chunk.held_until != until(lacking, now):
                 verdict.waiting[chunk.chunk_id] = lacking
         return verdict
 
-    def _go_smaller(
-        self, tx: Tx, verdict: _Verdict, rooms: Rooms, cells: Foreseen, *, there: Sequence[Region], now: datetime
-    ) -> list[str]:
-        """Move chunks to the next smaller model that fit their budgets there, and return those that are let go."""
-        wanted: list[str] = []
-        for chunk in verdict.smaller:
-            smaller = tiers.smaller_of(self._models.get(chunk.model), self._models, asked=chunk.may_downgrade)
-            if smaller is None or chunk.is_downgraded:
-                continue
-            rates = cells.best(smaller.name, chunk.regions, chunk.deadline_at)
-            if any(rate is not None for rate in rates.values()) and rooms.take(chunk, rates, now) is None:
-                wanted.append(chunk.chunk_id)
-        if not wanted:
+    def _fits_smaller(self, chunk: Chunk, rooms: Rooms, cells: Foreseen, now: datetime) -> bool:
+        """Say whether a chunk may go to the next smaller model and its budgets have room for it there; taken then."""
+        smaller = tiers.smaller_of(self._models.get(chunk.model), self._models, asked=chunk.may_downgrade)
+        if smaller is None or chunk.is_downgraded:
+            return False
+        rates = cells.best(smaller.name, chunk.regions, chunk.deadline_at)
+        return any(rate is not None for rate in rates.values()) and rooms.take(chunk, rates, now) is None
+
+    def _move(self, tx: Tx, verdict: _Verdict, cells: Foreseen, *, there: Sequence[Region], now: datetime) -> list[str]:
+        """Move chunks to the next smaller model, and return those that are on it now."""
+        if not verdict.smaller:
             return []
         moved = downgrade(
             tx,
-            wanted,
+            verdict.smaller,
             models=self._models,
             regions=there,
             now=now,
@@ -170,5 +179,4 @@ class Keeper:
         held.set_rates(tx, {one.chunk_id: cells.best(one.model, one.regions, one.deadline_at) for one in after})
         for name in moved:
             verdict.waiting.pop(name, None)
-            self._tried[name] = window_index(now)
         return sorted(moved)

@@ -48,6 +48,7 @@ class Foreseen:
         self._outlooks = outlooks
         self._lowest: dict[Book, npt.NDArray[np.float64]] = {}
         self._uj: dict[tuple[str, str], int | None] = {}
+        self._cells: dict[tuple[str, str, int], Rates] = {}
         self._best: dict[tuple[str, tuple[str, ...] | None, int], Rates] = {}
 
     @property
@@ -84,14 +85,18 @@ class Foreseen:
 
     def at(self, model: str, region: str, window_at: datetime) -> Rates:
         """Return what a token is expected to emit in a cell."""
-        return {book: self._cell(book, model, region, window_at) for book in Book}
+        key = (model, region, window_index(window_at))
+        found = self._cells.get(key)
+        if found is None:
+            found = self._cells[key] = {book: self._cell(book, *key) for book in Book}
+        return found
 
-    def _cell(self, book: Book, model: str, name: str, window_at: datetime) -> int | None:
+    def _cell(self, book: Book, model: str, name: str, window: int) -> int | None:
         outlook = self._outlooks.get(book)
         region = next((one for one in self.regions if one.name == name), None)
         if outlook is None or region is None or name not in outlook.regions:
             return None
-        column = max(window_index(window_at) - outlook.first_window, 0)
+        column = max(window - outlook.first_window, 0)
         if column >= outlook.windows:
             return None
         return self._pg(model, region, float(outlook.g_per_kwh[outlook.regions.index(name), column]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -106,15 +106,15 @@ def lock(tx: Tx, budget_id: str) -> None:
     serialise(tx, f"budget {budget_id}")
 
 
-def uncounted(tx: Tx, budget_id: str | None = None) -> set[str]:
-    """Return the ids of budgets whose past is not in their cells yet, of all or of one."""
-    statement = select(budgets.c.budget_id).where(budgets.c.is_counted.is_(False))
+def uncounted(tx: Tx, budget_id: str | None = None) -> dict[str, str]:
+    """Return the budgets whose past is not in their cells yet, of all or of one: id and tenant."""
+    statement = select(budgets.c.budget_id, budgets.c.tenant).where(budgets.c.is_counted.is_(False))
     if budget_id is not None:
         statement = statement.where(budgets.c.budget_id == budget_id)
-    return set(tx.execute(statement).scalars())
+    return {row.budget_id: row.tenant for row in tx.execute(statement)}
 
 
-def set_counted(tx: Tx, budget_ids: set[str]) -> None:
+def set_counted(tx: Tx, budget_ids: Collection[str]) -> None:
     """Note that what was spent before some budgets were set is in their cells."""
     tx.execute(update(budgets).where(budgets.c.budget_id.in_(sorted(budget_ids))).values(is_counted=True))
 

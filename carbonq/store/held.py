@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, exists, select
+from sqlalchemy import ColumnElement, exists, func, select
 
 from carbonq.budget import Book, Line
 from carbonq.model import ChunkState
@@ -96,9 +96,12 @@ def is_any_target(tx: Tx) -> bool:
     return bool(tx.execute(select(exists(select(targets.c.target_id)))).scalar_one())
 
 
-def waiting(tx: Tx, *, limit: int) -> list[Chunk]:
-    """Return the chunks that are held back, the most urgent first."""
-    return _found(tx, chunks.c.held_by.is_not(None), chunks.c.state == ChunkState.WAITING.value, limit=limit)
+def waiting(tx: Tx, *, each: int) -> list[Chunk]:
+    """Return the chunks that are held back, the most urgent first: of each budget at most so many."""
+    place = func.row_number().over(partition_by=chunks.c.held_by, order_by=(chunks.c.deadline_at, chunks.c.chunk_id))
+    is_mine = (chunks.c.held_by.is_not(None), chunks.c.state == ChunkState.WAITING.value)
+    ranked = select(chunks.c.chunk_id, place.label("place")).where(*is_mine).subquery()
+    return _found(tx, chunks.c.chunk_id.in_(select(ranked.c.chunk_id).where(ranked.c.place <= each)))
 
 
 def among(tx: Tx, chunk_ids: Collection[str]) -> list[Chunk]:

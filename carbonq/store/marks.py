@@ -137,6 +137,13 @@ def has_marks(tx: Tx, *, until: datetime) -> bool:
     return bool(tx.execute(select(exists().where(spent_marks.c.window_at <= until))).scalar_one())
 
 
+def has_untold(tx: Tx, tenant: str, *, until: datetime) -> bool:
+    """Say whether windows up to a time are marked of which nothing is told: older or revised entries of a tenant."""
+    mine = spent_marks.c
+    untold = exists().where(mine.tenant == tenant, mine.window_at <= until, mine.emission_g.is_(None))
+    return bool(tx.execute(select(untold)).scalar_one())
+
+
 def marks(tx: Tx, tenants: Collection[str]) -> list[Mark]:
     """Return what is marked of some tenants."""
     mine = spent_marks.c

@@ -69,7 +69,7 @@ def test_a_budget_that_is_set_later_counts_what_ran_before(database: Database) -
     assert budget_spent.fold(database, NOW)
     assert status(database).spent_g == ledger_g(database, SEARCH)
     with database.read() as tx:
-        assert budgets.uncounted(tx) == set()
+        assert budgets.uncounted(tx) == {}
 
 
 def test_settled_entries_true_the_sum_up(database: Database) -> None:
@@ -166,7 +166,7 @@ def test_many_windows_are_counted_in_pages(database: Database) -> None:
     assert not budget_spent.fold(database, W0 + timedelta(hours=5), tick_s=0)
     assert count(database, spent_marks) == 30 - budget_spent.MAX_WINDOWS
     with database.read() as tx:
-        assert budgets.uncounted(tx) == {"bgt_1"}
+        assert budgets.uncounted(tx) == {"bgt_1": "acme"}
     later = W0 + timedelta(hours=5)
     assert status(database, later).spent_g == ledger_g(database, SEARCH)
     assert budget_spent.fold(database, later)
