@@ -1196,7 +1196,7 @@ class _Members:
         self._at += 1
 
     def value(self) -> Any:
-        """Take a whole value."""
+        """Take a whole value; a number must have one digit, as all that stand by themselves in an audit file."""
         self.next()
         while True:
             try:
@@ -1207,9 +1207,8 @@ class _Members:
                 if not self._fill():
                     raise NotAnAudit(f"it is cut off, or no JSON ({error.msg})") from error
                 continue
-            if end < len(self._text) or not self._fill():
-                self._at = end
-                return found
+            self._at = end
+            return found
 
     def name(self, wanted: str, *, is_first: bool = False) -> None:
         """Take the name of the next member, which must be this one."""

@@ -162,6 +162,15 @@ def change_head(document: Json) -> None:
     document["head"] = document["head"].replace('"entries":', '"entries":1')
 
 
+def change_history(document: Json) -> None:
+    document["history"] = changed(document["history"])
+
+
+def change_sealed_at(document: Json) -> None:
+    seal_ = document["seals"][0]
+    seal_["header"] = seal_["header"].replace('"sealed_at":"2', '"sealed_at":"3')
+
+
 def drop_seal(document: Json) -> None:
     document["seals"].pop(0)
 
@@ -182,6 +191,8 @@ def make_huge(document: Json) -> None:
         (change_rate, "rate_", "of rates is not the digest of its values"),
         (change_placement, "", "of placements is not the hash of its text"),
         (change_head, "head", "its hash is"),
+        (change_history, "head", "the seals of the file do not lead to it"),
+        (change_sealed_at, "head", "the seals of the file do not lead to it"),
         (drop_seal, "seal 1", "is missing"),
         (make_huge, "eb_", "not a whole number"),
     ],
@@ -219,11 +230,12 @@ def test_an_entry_that_is_withheld_with_its_hash_in_place_needs_the_customers_ow
     assert (problem.entry_id, problem.what) == ("eb_mine.1.7", "is expected and not in the file")
 
 
-def test_a_part_that_is_left_out_of_an_engine_batch_is_noticed(document: Json) -> None:
+@pytest.mark.parametrize("part", [1, 2])
+def test_a_part_that_is_left_out_of_an_engine_batch_is_noticed(document: Json, part: int) -> None:
     tampered = copy.deepcopy(document)
     for page in tampered["pages"]:
-        page["parts"] = [one for one in page["parts"] if one["engine_batch"]["part"] != 2]
-    assert any("part 2 of the engine batch is missing" in one.what for one in check(tampered).problems)
+        page["parts"] = [one for one in page["parts"] if one["engine_batch"]["part"] != part]
+    assert any(f"part {part} of the engine batch is missing" in one.what for one in check(tampered).problems)
 
 
 def test_order_of_pages_and_groups_carries_no_meaning(document: Json) -> None:
