@@ -72,25 +72,27 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
 
     def run_reap() -> None:
         rates.refresh(db, clock.now())
-        reaped = reap.reap(
-            db,
-            clock,
-            rates=rates.book,
-            models=runtime.models,
-            max_attempts=settings.max_attempts,
-            recorded_by=context.name,
-        )
-        if reaped:
-            tickets.nudge("plan")
-        gaps.book_gaps(
-            db,
-            clock,
-            rates=rates.book,
-            silent_s=2 * max(settings.lease_s, settings.worker_alive_s),
-            alive_s=settings.worker_alive_s,
-            recorded_by=context.name,
-        )
-        watch.look()
+        try:
+            reaped = reap.reap(
+                db,
+                clock,
+                rates=rates.book,
+                models=runtime.models,
+                max_attempts=settings.max_attempts,
+                recorded_by=context.name,
+            )
+            if reaped:
+                tickets.nudge("plan")
+        finally:  # a chunk that cannot be reaped hides no host that fell silent
+            gaps.book_gaps(
+                db,
+                clock,
+                rates=rates.book,
+                silent_s=2 * max(settings.lease_s, settings.worker_alive_s),
+                alive_s=settings.worker_alive_s,
+                recorded_by=context.name,
+            )
+            watch.look()
 
     def run_finish() -> None:
         try:
@@ -128,8 +130,10 @@ def make(context: Context) -> Mapping[str, Callable[[], object]]:
 
     def run_settle() -> None:
         patience_s = settle.seconds(settings.settle_within_days)
-        settle.settle(db, clock.now(), settle_after_s=settings.settle_after_s, give_up_after_s=patience_s)
-        restate.restate_corrected(db, clock.now(), settle_after_s=settings.settle_after_s)
+        try:
+            settle.settle(db, clock.now(), settle_after_s=settings.settle_after_s, give_up_after_s=patience_s)
+        finally:  # what is wrong with some entries must not hold up the corrections of others
+            restate.restate_corrected(db, clock.now(), settle_after_s=settings.settle_after_s)
 
     deliverer = deliver.Deliverer(db, wiring.make_sender(settings), clock)
     keep = retire.Keep(

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import TypeVar
 
 from carbonq.errors import StoreUnavailable
 
 _Thing = TypeVar("_Thing")
+_Named = TypeVar("_Named", bound=Hashable)
 
 #: A thing that went wrong is let be for this long, twice as long each time, up to a limit, in machine seconds.
 FIRST_PAUSE_S = 2.0
@@ -31,6 +32,29 @@ def each(things: Iterable[_Thing], act: Callable[[_Thing], int]) -> int:
     if defects:
         raise defects[0]
     return done
+
+
+def halved(
+    things: Sequence[_Named], act: Callable[[Sequence[_Named]], int], defects: dict[_Named, Exception], *, most: int
+) -> int:
+    """Act on things together, in halves where that goes wrong; return the sum of what that said.
+
+    ``act`` does all of it or nothing. What goes wrong alone is put into ``defects``; once there are ``most`` of them
+    nothing more is tried, for then it is hardly one thing's fault. n things of which k go wrong take about k log2(n)
+    turns. Raises StoreUnavailable at once.
+    """
+    if len(defects) >= most or not things:
+        return 0
+    try:
+        return act(things)
+    except StoreUnavailable:
+        raise
+    except Exception as defect:
+        if len(things) == 1:
+            defects[things[0]] = defect
+            return 0
+    middle = len(things) // 2
+    return sum(halved(half, act, defects, most=most) for half in (things[:middle], things[middle:]))
 
 
 class Postponed:

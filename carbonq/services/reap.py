@@ -7,7 +7,7 @@ Idempotent: each lease is reaped once, in one transaction with its consequences.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from carbonq import retry
 from carbonq.booking import Fact
@@ -15,6 +15,7 @@ from carbonq.clock import Clock
 from carbonq.model import AttemptOutcome, Chunk, ItemState, Model
 from carbonq.ratebook import RateBook
 from carbonq.services import burnt
+from carbonq.services.apart import halved
 from carbonq.store import events, jobs, leases, regions
 from carbonq.store import items as item_rows
 from carbonq.store import ledger as ledger_rows
@@ -27,6 +28,9 @@ logger = logging.getLogger(__name__)
 #: Chunks reaped in one transaction.
 BATCH = 20
 
+#: Chunks that may go wrong in one run before no more are tried.
+MAX_DEFECTS = 20
+
 
 def reap(
     db: Database,
@@ -37,17 +41,27 @@ def reap(
     max_attempts: int,
     recorded_by: str,
 ) -> int:
-    """Reap every lease that has ended and return how many. Raises StoreUnavailable."""
-    reaped = 0
-    while True:
+    """Reap every lease that has ended and return how many.
+
+    Raises StoreUnavailable, and the first of what else went wrong with a chunk, once the others were reaped.
+    """
+
+    def take(names: Sequence[str]) -> int:
         with db.write() as tx:
-            lost = leases.expired(tx, limit=BATCH)
+            lost = leases.expired(tx, among=names)
             for one in lost:
                 _book(tx, one, rates(), models, recorded_by)
                 _return(tx, one.chunk, clock, max_attempts)
-        reaped += len(lost)
-        if len(lost) < BATCH:
-            return reaped
+        return len(lost)
+
+    with db.read() as tx:
+        ended = leases.expired_ids(tx)
+    defects: dict[str, Exception] = {}
+    groups = (ended[start : start + BATCH] for start in range(0, len(ended), BATCH))
+    reaped = sum(halved(group, take, defects, most=MAX_DEFECTS) for group in groups)
+    for defect in defects.values():
+        raise defect
+    return reaped
 
 
 def _book(tx: Tx, one: Expired, rates: RateBook, models: Mapping[str, Model], recorded_by: str) -> None:

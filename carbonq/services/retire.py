@@ -13,6 +13,7 @@ from datetime import datetime, timedelta
 from carbonq.blobs import BlobStore
 from carbonq.clock import Clock
 from carbonq.services import files, inputs, quota
+from carbonq.services.apart import each
 from carbonq.store import forecasts, quotas, results, retention
 from carbonq.store.database import Database, Tx
 from carbonq.store.dialect import machine_now
@@ -46,33 +47,45 @@ class Keep:
 def retire(db: Database, blobs: BlobStore, clock: Clock, keep: Keep, *, batch_rows: int = BATCH_ROWS) -> int:
     """Remove a tick's worth of what is older than ``keep`` says and return how many rows went.
 
-    Idempotent; safe beside another one. Raises StoreUnavailable.
+    Idempotent; safe beside another one. Raises StoreUnavailable, and the first of what else went wrong with one kind of
+    thing or one job, once all others had their turn.
     """
     now = clock.now()
     with db.read() as tx:
         machine = machine_now(tx)
-    gone = _segments(db, blobs, now - SEGMENTS_KEPT) + files.retire(db, blobs, now)
-    gone += _days(db, now)
-    results_before = _before(now, keep.results_days)
-    if results_before is not None:
-        gone += _jobs(db, blobs, results_before, now, batch_rows)
-        gone += _drain(db, lambda tx: retention.delete_chunks(tx, before=results_before, limit=batch_rows))
-    events_before = _before(machine, keep.events_days)
-    if events_before is not None:
-        gone += _drain(db, lambda tx: retention.delete_events(tx, before=events_before, limit=batch_rows))
-        gone += _drain(db, lambda tx: retention.delete_deliveries(tx, before=events_before, limit=batch_rows))
-    plans_before = _before(machine, keep.plans_days)
-    if plans_before is not None:
-        gone += _drain(db, lambda tx: retention.delete_plans(tx, before=plans_before, limit=batch_rows))
+
+    def old(delete: Callable[..., int], before: datetime | None) -> Callable[[], int]:
+        def step() -> int:
+            if before is None:
+                return 0
+            return _drain(db, lambda tx: delete(tx, before=before, limit=batch_rows))
+
+        return step
+
+    results_before, events_before = _before(now, keep.results_days), _before(machine, keep.events_days)
+    plans_before, observed_before = _before(machine, keep.plans_days), _before(now, keep.observations_days)
     forecasts_before, thin_before = _before(now, keep.forecasts_days), _before(now, keep.thin_forecasts_after_days)
-    if forecasts_before is not None or thin_before is not None:
-        gone += _drain(
+
+    def old_forecasts() -> int:
+        if forecasts_before is None and thin_before is None:
+            return 0
+        return _drain(
             db, lambda tx: forecasts.retire(tx, before=forecasts_before, thin_before=thin_before, limit=batch_rows)
         )
-    observations_before = _before(now, keep.observations_days)
-    if observations_before is not None:
-        gone += _drain(db, lambda tx: forecasts.retire_observations(tx, before=observations_before, limit=batch_rows))
-    return gone
+
+    steps: list[Callable[[], int]] = [
+        lambda: _segments(db, blobs, now - SEGMENTS_KEPT),
+        lambda: files.retire(db, blobs, now),
+        lambda: _days(db, now),
+        lambda: 0 if results_before is None else _jobs(db, blobs, results_before, now, batch_rows),
+        old(retention.delete_chunks, results_before),
+        old(retention.delete_events, events_before),
+        old(retention.delete_deliveries, events_before),
+        old(retention.delete_plans, plans_before),
+        old_forecasts,
+        old(forecasts.retire_observations, observed_before),
+    ]
+    return each(steps, lambda step: step())
 
 
 def _days(db: Database, now: datetime) -> int:
@@ -89,32 +102,35 @@ def _segments(db: Database, blobs: BlobStore, before: datetime) -> int:
     """Remove segments whose bytes are in their job's files, with what killed workers wrote and never committed."""
     with db.read() as tx:
         due = retention.jobs_with_segments(tx, before=before, limit=TICK_JOBS)
-    for job_id in due:
+
+    def remove(job_id: str) -> int:
         blobs.delete_folder(results.segment_folder(job_id))
         with db.write() as tx:
             results.delete_segments(tx, job_id)
-    return len(due)
+        return 1
+
+    return each(due, remove)
 
 
 def _jobs(db: Database, blobs: BlobStore, before: datetime, now: datetime, batch_rows: int) -> int:
-    gone = 0
     with db.read() as tx:
         if not retention.has_jobs(tx, before=before):
             return 0  # the usual case takes no write lock
     with db.write() as tx:
         due = retention.retire_jobs(tx, before=before, at=now, limit=TICK_JOBS)
-    for job_id in due:
+
+    def purge(job_id: str) -> int:
         # Files first: a job whose rows are gone would leave files that nobody knows.
         for folder in (f"jobs/{job_id}", results.segment_folder(job_id)):
             blobs.delete_folder(folder)
         _shared_input(db, blobs, job_id)
-        removed = _drain(db, lambda tx, job_id=job_id: retention.delete_items(tx, job_id, limit=batch_rows))
-        gone += removed
-        if removed >= batch_rows * TICK_BATCHES:
-            continue  # the rest at the next tick
-        with db.write() as tx:
-            retention.purge_job(tx, job_id, at=now)
-    return gone
+        removed = _drain(db, lambda tx: retention.delete_items(tx, job_id, limit=batch_rows))
+        if removed < batch_rows * TICK_BATCHES:  # else the rest at the next tick
+            with db.write() as tx:
+                retention.purge_job(tx, job_id, at=now)
+        return removed
+
+    return each(due, purge)
 
 
 def _shared_input(db: Database, blobs: BlobStore, job_id: str) -> None:

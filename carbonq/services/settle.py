@@ -16,6 +16,7 @@ from decimal import Decimal
 
 from carbonq.model import EntryReason, Rate, RateStatus, Signal
 from carbonq.ratebook import OPEN_STATUSES, rate_row
+from carbonq.services.apart import each, halved
 from carbonq.services.finals import Finals
 from carbonq.store import compute, ledger, rates, revisions, unsettled
 from carbonq.store.database import Database, Tx
@@ -28,6 +29,9 @@ _ENTRIES = 5_000
 
 #: Windows looked at in one query.
 _WINDOWS = 1_000
+
+#: Parts of one zone that may go wrong in one run before no more of it are tried.
+MAX_DEFECTS = 20
 
 #: What two transactions that append revisions wait for; both engines' guard against two next revisions of one entry.
 LOCK = "settle"
@@ -48,7 +52,8 @@ def settle(
 
     ``now`` is grid time; a window's rate counts once the window is over for ``settle_after_s`` grid seconds, and is
     waited for until it is over for ``give_up_after_s`` (None: for ever). Marginal and average rates and the baseline's
-    settle each when they come; an entry whose rate was missing is filled in. Raises StoreUnavailable.
+    settle each when they come; an entry whose rate was missing is filled in. Raises StoreUnavailable, and the first of
+    what else went wrong with some entries, once all others had their turn.
     """
     finals = Finals(now, settle_after_s)
     stamp = Stamp(EntryReason.SETTLED, recorded_by)
@@ -57,13 +62,18 @@ def settle(
         waiting = unsettled.pairs(tx)
         # A book without a source waits for ever; its windows, more each day, are not walked through again and again.
         pairs = [pair for pair in waiting if rates.is_observed(tx, *pair)]
-    for pair in pairs:
-        appended += _walk(db, pair, now, _Settling(finals, stamp), limit - appended)
+    turns: list[tuple[tuple[Signal, str], datetime, _Act]] = [(pair, now, _Settling(finals, stamp)) for pair in pairs]
     if give_up_after_s is not None:
         before = now - timedelta(seconds=give_up_after_s)
-        for pair in waiting:
-            appended += _walk(db, pair, before, _GivingUp(finals, stamp), limit - appended)
-    return appended
+        turns += [(pair, before, _GivingUp(finals, stamp)) for pair in waiting]
+
+    def walk(turn: tuple[tuple[Signal, str], datetime, _Act]) -> int:
+        nonlocal appended
+        count = _walk(db, *turn, limit - appended)
+        appended += count
+        return count
+
+    return each(turns, walk)
 
 
 def seconds(days: float | None) -> float | None:
@@ -76,6 +86,7 @@ def _walk(db: Database, pair: tuple[Signal, str], before: datetime, act: _Act, l
     signal, zone = pair
     appended = 0
     after: datetime | None = None
+    defects: dict[Part, Exception] = {}
     while appended < limit:
         with db.read() as tx:
             windows = unsettled.windows(tx, signal, zone, after=after, before=before, limit=_WINDOWS)
@@ -83,16 +94,34 @@ def _walk(db: Database, pair: tuple[Signal, str], before: datetime, act: _Act, l
         if not windows:
             break
         after = windows[-1]
-        while ready and appended < limit:
-            with db.write() as tx:
-                # Two at once would append the same revision with different books settled, and one would be lost.
-                serialise(tx, LOCK)
-                parts = unsettled.parts(tx, signal, zone, ready, max_entries=_ENTRIES)
-                count, done = act.settle(tx, parts, before)
+        while ready and appended < limit and len(defects) < MAX_DEFECTS:
+            with db.read() as tx:
+                parts = unsettled.parts(tx, signal, zone, ready, max_entries=_ENTRIES, without=defects)
+            count, is_done = _settle(db, act, parts, before, defects)
             appended += count
-            if not done:
+            if not is_done:
                 break
+    if defects:
+        raise next(iter(defects.values()))
     return appended
+
+
+def _settle(
+    db: Database, act: _Act, parts: Sequence[Part], before: datetime, defects: dict[Part, Exception]
+) -> tuple[int, bool]:
+    """Settle some parts, together where nothing goes wrong; return the revisions, and whether fewer parts wait now."""
+    forgotten, known = 0, len(defects)
+
+    def take(some: Sequence[Part]) -> int:
+        nonlocal forgotten
+        with db.write() as tx:
+            # Two at once would append the same revision with different books settled, and one would be lost.
+            serialise(tx, LOCK)
+            count, done = act.settle(tx, some, before)
+        forgotten += done
+        return count
+
+    return halved(parts, take, defects, most=MAX_DEFECTS), forgotten > 0 or len(defects) > known
 
 
 class _Act:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import insert, select, update
+from sqlalchemy import ColumnElement, insert, select, update
 
 from carbonq import ids
 from carbonq.errors import LeaseLost
@@ -33,7 +33,7 @@ from carbonq.store import chunks as chunk_rows
 from carbonq.store import holds, regions
 from carbonq.store import items as item_rows
 from carbonq.store.database import Tx
-from carbonq.store.dialect import machine_now, skip_locked
+from carbonq.store.dialect import is_any_of, machine_now, skip_locked
 from carbonq.store.tables import attempts, chunks, items, jobs, placements
 
 _OPEN = (ChunkState.WAITING.value, ChunkState.PLACED.value)
@@ -260,14 +260,23 @@ def has_open_items(tx: Tx, chunk_id: str) -> bool:
     return tx.execute(waiting.limit(1)).one_or_none() is not None
 
 
-def expired(tx: Tx, *, limit: int = 100) -> list[Expired]:
-    """Return running chunks whose lease has ended, locked for this transaction, the longest silent first."""
+def expired_ids(tx: Tx) -> list[str]:
+    """Return the running chunks whose lease has ended, the longest silent first: at most one for each slot."""
+    statement = select(chunks.c.chunk_id).where(*_has_expired(tx)).order_by(chunks.c.lease_until, chunks.c.chunk_id)
+    return list(tx.execute(statement).scalars())
+
+
+def _has_expired(tx: Tx) -> tuple[ColumnElement[bool], ...]:
+    return (chunks.c.state == ChunkState.RUNNING.value, chunks.c.lease_until < machine_now(tx))
+
+
+def expired(tx: Tx, *, among: Sequence[str]) -> list[Expired]:
+    """Return those of some chunks whose lease has ended, locked for this transaction, the longest silent first."""
     statement = (
         select(chunks, attempts.c.pending, attempts.c.started_at)
         .join(attempts, (attempts.c.chunk_id == chunks.c.chunk_id) & (attempts.c.token == chunks.c.token))
-        .where(chunks.c.state == ChunkState.RUNNING.value, chunks.c.lease_until < machine_now(tx))
+        .where(*_has_expired(tx), is_any_of(tx, chunks.c.chunk_id, list(among)))
         .order_by(chunks.c.lease_until)
-        .limit(limit)
     )
     if skip_locked(tx):
         statement = statement.with_for_update(of=chunks, skip_locked=True)

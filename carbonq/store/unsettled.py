@@ -49,8 +49,16 @@ def windows(
     return list(tx.execute(select(at).where(*terms).distinct().order_by(at).limit(limit)).scalars())
 
 
-def parts(tx: Tx, signal: Signal, zone: str, wanted: Sequence[datetime], *, max_entries: int) -> list[Part]:
-    """Return parts that wait for any of these windows: one, or more up to ``max_entries`` entries."""
+def parts(
+    tx: Tx,
+    signal: Signal,
+    zone: str,
+    wanted: Sequence[datetime],
+    *,
+    max_entries: int,
+    without: Collection[Part] = (),
+) -> list[Part]:
+    """Return parts that wait for any of these windows, but some: one, or more up to ``max_entries`` entries."""
     terms = (unsettled.c.signal == signal.value, unsettled.c.zone == zone, unsettled.c.window_at.in_(wanted))
     is_same = and_(
         engine_batches.c.engine_batch_id == unsettled.c.engine_batch_id, engine_batches.c.part == unsettled.c.part
@@ -59,12 +67,12 @@ def parts(tx: Tx, signal: Signal, zone: str, wanted: Sequence[datetime], *, max_
         select(engine_batches.c.engine_batch_id, engine_batches.c.part, engine_batches.c["items"].label("count_"))
         .select_from(unsettled.join(engine_batches, is_same))
         .where(*terms)
-        .limit(min(MAX_PARTS, max_entries))
+        .limit(min(MAX_PARTS, max_entries) + len(without))
     )
     found: dict[Part, int] = {}
     count = 0
     for engine_batch_id, part, entries in rows:
-        if (engine_batch_id, part) in found:
+        if (engine_batch_id, part) in found or (engine_batch_id, part) in without:
             continue
         if found and count + entries > max_entries:
             break

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sqlalchemy import select
 
 from carbonq.errors import StoreUnavailable
-from carbonq.model import ItemState, JobState, LatePolicy
-from carbonq.services import batch_input, chunk, expire, finish, finish_batches, validate
+from carbonq.model import ChunkState, ItemState, JobState, LatePolicy
+from carbonq.services import (
+    batch_input,
+    chunk,
+    expire,
+    finish,
+    finish_batches,
+    reap,
+    retire,
+    settle,
+    validate,
+)
 from carbonq.services import batches as service
-from carbonq.services.apart import MAX_PAUSE_S, Postponed, each
+from carbonq.services.apart import MAX_PAUSE_S, Postponed, each, halved
 from carbonq.services.batches import Request
-from carbonq.store import batches, regions
+from carbonq.store import batches, leases, regions, retention, revisions, tables
 from carbonq.store.batches import Batch, BatchState
 from carbonq.store.database import Database
+from carbonq.units import WINDOW
 from tests.services.batching import add, add_file, asked, errors, get, jobs_of, read, rules
+from tests.services.booked import configure, observe, store
 from tests.services.jobs import REGIONS, World
+from tests.services.running import Bench
+from tests.unit import bookings
+from tests.unit.bookings import FACTS, W0, book
 
 
 @pytest.fixture
@@ -194,3 +212,119 @@ def test_a_tick_that_took_long_begins_no_further_batch(world: World, monkeypatch
     assert read(world) == 1
     monkeypatch.undo()
     assert read(world) == 2
+
+
+# --- leases, settlement and what is kept -----------------------------------------------------------------------------
+
+
+@given(bad=st.sets(st.integers(0, 39), max_size=5), count=st.integers(0, 40))
+def test_what_goes_wrong_is_found_by_halving_and_all_else_is_done_once(bad: set[int], count: int) -> None:
+    done: list[int] = []
+    turns = 0
+
+    def act(some: Sequence[int]) -> int:
+        nonlocal turns
+        turns += 1
+        if bad & set(some):
+            raise ZeroDivisionError
+        done.extend(some)
+        return len(some)
+
+    defects: dict[int, Exception] = {}
+    wrong = {one for one in bad if one < count}
+    assert halved(list(range(count)), act, defects, most=50) == count - len(wrong)
+    assert sorted([*done, *wrong]) == list(range(count)) and defects.keys() == wrong
+    assert turns <= 1 + 2 * len(wrong) * 6  # log2 of 40
+
+
+def test_a_defect_that_all_meet_is_not_tried_for_each() -> None:
+    turns: list[int] = []
+
+    def act(some: Sequence[int]) -> int:
+        turns.append(len(some))
+        raise ZeroDivisionError
+
+    defects: dict[int, Exception] = {}
+    assert halved(list(range(5_000)), act, defects, most=20) == 0
+    assert len(defects) == 20 and len(turns) < 60
+    with pytest.raises(StoreUnavailable):
+        halved([1, 2], lambda _some: _away(), {}, most=20)
+
+
+def _away() -> int:
+    raise StoreUnavailable("away")
+
+
+def test_a_lease_that_cannot_be_reaped_holds_up_no_other(sqlite_database: Database, tmp_path: Path) -> None:
+    bench = Bench(sqlite_database, tmp_path)
+    names = [bench.chunk(bench.job(1)) for _ in range(5)]
+    with bench.db.write() as tx:
+        for name in names:
+            claim = leases.claim(tx, name, worker_id="w", region="fr", lease_s=60, now=bench.clock.now())
+            assert claim is not None
+            # The second one's report is of no version that this code knows.
+            leases.report(tx, name, claim.token, {"odd": []} if name == names[1] else {"burnt": []})
+    for name in names:
+        bench.silence(name)
+
+    def tick() -> int:
+        return reap.reap(
+            bench.db, bench.clock, rates=bench.site.rates, models={}, max_attempts=4, recorded_by="control"
+        )
+
+    with pytest.raises(KeyError, match="burnt"):
+        tick()
+    states = [bench.one(name).state for name in names]
+    assert states == [ChunkState.RUNNING if name == names[1] else ChunkState.WAITING for name in names]
+    with pytest.raises(KeyError):  # it goes on being said
+        tick()
+    lost = [row.data["chunk_id"] for row in bench.rows(tables.events) if row.type == "chunk.lost"]
+    assert sorted(lost) == sorted(set(names) - {names[1]})
+
+
+def test_entries_that_cannot_be_settled_hold_up_no_other_part_and_no_other_zone(
+    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    configure(sqlite_database)
+    made = [bookings.batch(fact=FACTS[region]) for region in ("away", "home") for _ in range(3)]
+    store(sqlite_database, *(book(one) for one in made))
+    for zone in ("Z-AWAY", "Z-HOME"):
+        observe(sqlite_database, zone, W0, "100")
+    poison = made[1].engine_batch_id  # of the zone that comes first
+    append = revisions.append
+
+    def fails(tx: Any, parts: Sequence[tuple[str, int]], *more: Any) -> int:
+        return 1 // 0 if poison in {name for name, _ in parts} else append(tx, parts, *more)
+
+    def tick() -> int:
+        return settle.settle(sqlite_database, W0 + WINDOW, settle_after_s=0)
+
+    monkeypatch.setattr(revisions, "append", fails)
+    for _ in range(2):
+        with pytest.raises(ZeroDivisionError):
+            tick()
+    with sqlite_database.read() as tx:
+        settled = select(tables.entries.c.engine_batch_id).where(tables.entries.c.reason == "settled")
+        found = tx.execute(settled).scalars().all()
+    assert sorted(found) == sorted(5 * [one.engine_batch_id for one in made if one.engine_batch_id != poison])
+    monkeypatch.setattr(revisions, "append", append)
+    assert (tick(), tick()) == (5, 0)
+
+
+def test_a_job_that_cannot_be_removed_holds_up_no_other_and_nothing_else(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bad, good = world.submit(1)[0], world.submit(1)[0]
+    for job in (bad, good):
+        world.end(job, {"a-0": ItemState.SUCCEEDED})
+    finish.finish_jobs(world.db, world.blobs, world.clock)
+    world.clock.advance(40 * 86_400)
+    monkeypatch.setattr(retention, "purge_job", broken_for({bad.job_id}, retention.purge_job, lambda given: given[1]))
+    monkeypatch.setattr(retire, "_days", broken_for({"all"}, retire._days, lambda _given: "all"))  # pyright: ignore[reportPrivateUsage]
+    keep = retire.Keep(results_days=30)
+    with pytest.raises(ZeroDivisionError):
+        retire.retire(world.db, world.blobs, world.clock, keep)
+    with world.db.read() as tx:
+        purged = dict(tx.execute(select(tables.jobs.c.job_id, tables.jobs.c.purged_at.is_not(None))).all())
+    assert purged == {bad.job_id: False, good.job_id: True}
+    assert world.chunks() == []

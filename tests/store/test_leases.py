@@ -151,7 +151,7 @@ def test_a_lease_that_ran_out_unnoticed_still_counts(bench: Bench) -> None:
     bench.silence(chunk_id)
     with bench.db.write() as tx:
         leases.fence(tx, chunk_id, found.token, lease_s=60)
-        assert leases.expired(tx) == []
+        assert leases.expired_ids(tx) == leases.expired(tx, among=[chunk_id]) == []
 
 
 def test_finishing_ends_chunk_and_attempt(bench: Bench) -> None:
@@ -214,10 +214,11 @@ def test_expired_leases_are_found_with_their_report(bench: Bench) -> None:
     found = held(bench, chunk_id)
     with bench.db.write() as tx:
         leases.report(tx, chunk_id, found.token, {"burnt": []})
-        assert leases.expired(tx) == []
+        assert leases.expired_ids(tx) == leases.expired(tx, among=[chunk_id]) == []
     bench.silence(chunk_id)
     with bench.db.write() as tx:
-        (lost,) = leases.expired(tx)
+        assert leases.expired_ids(tx) == [chunk_id] and leases.expired(tx, among=["another"]) == []
+        (lost,) = leases.expired(tx, among=[chunk_id])
     assert lost.chunk.chunk_id == chunk_id
     assert lost.pending == {"burnt": []}
     assert lost.claimed_at == bench.clock.now()
