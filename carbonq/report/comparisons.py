@@ -119,7 +119,8 @@ class Sci:
 class ForecastRow:
     """How far provisional rates were from settled ones, weighed by the energy that was booked by them.
 
-    Differences are provisional minus settled in g/kWh; relative ones are shares of the settled rate.
+    ``book`` is ``impact``, ``inventory`` or ``baseline`` (marginal rates where the work would have run without
+    carbonq). Differences are provisional minus settled in g/kWh; relative ones are shares of the settled rate.
     """
 
     book: str

@@ -17,7 +17,7 @@ from carbonq.model import Region, Treatment
 from carbonq.report import Report, figures, method, nearest, spending
 from carbonq.report.document import EfficiencyRow, Head, Recompute, Saving
 from carbonq.report.gather import Gathered, Known, references
-from carbonq.report.sums import Sums
+from carbonq.report.sums import Cell, Sums
 from carbonq.services import report_beside as beside
 from carbonq.services.export import COMMIT_WITHIN
 from carbonq.services.history import month_span
@@ -32,6 +32,9 @@ from carbonq.units import iso, window_of
 
 #: Months before the report's that efficiency is told of at most; each costs a pass over its items.
 MAX_MONTHS_BACK = 11
+
+#: Sums that are held until what they refer to is looked up: one query a kind for them all.
+CELLS_AT_ONCE = 5_000
 
 
 def make(
@@ -150,22 +153,33 @@ def _of_one_clock(tx: Tx, span: Span, tenant: str | None) -> Span:
 
 
 def _gather(tx: Tx, span: Span, tenant: str | None, configured: Sequence[Region]) -> Gathered:
+    """Add the span's hours up; what their entries refer to is looked up for many at a time."""
     gathered = Gathered(tenant)
-    for hour_at, cells in report_figures.hours(tx, span):
-        ids = references(cells)
-        arrivals = report_figures.arrivals(tx, ids["jobs"])
-        known = Known(
-            facts=report_figures.facts_of(tx, ids["facts"]),
-            rates=ledger.rates_of(tx, ids["rates"]),
-            reasons=report_figures.reasons(tx, ids["placements"]),
-            arrived={
-                job_id: (region.name, window_of(arrival.created_at))
-                for job_id, arrival in arrivals.items()
-                if (region := nearest.nearest(configured, arrival.model, arrival.regions)) is not None
-            },
-        )
-        gathered.add(hour_at, cells, known)
+    held: list[tuple[datetime, list[Cell]]] = []
+    for hour in report_figures.hours(tx, span):
+        held.append(hour)
+        if sum(len(cells) for _, cells in held) >= CELLS_AT_ONCE:
+            _add(tx, gathered, held, configured)
+            held = []
+    _add(tx, gathered, held, configured)
     return gathered
+
+
+def _add(tx: Tx, gathered: Gathered, held: Sequence[tuple[datetime, list[Cell]]], configured: Sequence[Region]) -> None:
+    ids = references([cell for _, cells in held for cell in cells])
+    arrivals = report_figures.arrivals(tx, ids["jobs"])
+    known = Known(
+        facts=report_figures.facts_of(tx, ids["facts"]),
+        rates=ledger.rates_of(tx, ids["rates"]),
+        reasons=report_figures.reasons(tx, ids["placements"]),
+        arrived={
+            job_id: (region.name, window_of(arrival.created_at))
+            for job_id, arrival in arrivals.items()
+            if (region := nearest.nearest(configured, arrival.model, arrival.regions)) is not None
+        },
+    )
+    for hour_at, cells in held:
+        gathered.add(hour_at, cells, known)
 
 
 def _by_model(gathered: Gathered) -> Iterator[tuple[str | None, str, str, Sums]]:

@@ -139,8 +139,8 @@ def observed_rates(
     return RateBook.of(zones, found, now=now, settle_after_s=settle_after_s, standings=standings).lookup
 
 
-#: Which book a signal's rates belong to, as budgets name it.
-_BOOKS = {Signal.MOER.value: Book.IMPACT.value, Signal.AER.value: Book.INVENTORY.value}
+#: Which book pairs of rates belong to, as budgets name it; the baseline's are the impact book's, and stand apart.
+_BOOKS = {"moer": Book.IMPACT.value, "aer": Book.INVENTORY.value}
 
 
 def forecast(tx: Tx, span: Span, tenant: str | None) -> tuple[ForecastRow, ...]:
@@ -150,7 +150,7 @@ def forecast(tx: Tx, span: Span, tenant: str | None) -> tuple[ForecastRow, ...]:
     )
     return tuple(
         ForecastRow(
-            book=_BOOKS[one.signal],
+            book=_BOOKS.get(one.book, one.book),
             zone=one.zone,
             lead=one.lead,
             entries=one.entries,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import and_, func, select
 
@@ -39,7 +40,6 @@ def pairs(
     ``tenant`` None: of all; ``clock`` None: whatever clock they ran on; ``as_of`` is machine time: what had settled
     until then.
     """
-    found: list[tuple[str, str, str, int, int]] = []
     before = entries.alias("before")
     is_before = and_(before.c.entry_id == entries.c.entry_id, before.c.revision == entries.c.revision - 1)
     is_same = and_(
@@ -50,19 +50,29 @@ def pairs(
     span += [entries.c.tenant == tenant] if tenant is not None else []
     span += [engine_batches.c.clock == clock] if clock is not None else []
     span += [entries.c.recorded_at <= as_of] if as_of is not None else []
-    source = engine_batches.join(entries, is_same).join(before, is_before)
-    for book, (rate_id, status, _) in BOOKS.items():
-        statement = (
-            select(before.c[rate_id], entries.c[rate_id], func.count(), func.coalesce(func.sum(entries.c.energy_uj), 0))
-            .select_from(source)
-            .where(
-                entries.c.reason == EntryReason.SETTLED.value,
-                before.c[status] == RateStatus.PROVISIONAL.value,
-                entries.c[status] == RateStatus.SETTLED.value,
-                *span,
-            )
-            .group_by(before.c[rate_id], entries.c[rate_id])
-        )
-        found += [(book, row[0], row[1], int(row[2]), int(row[3])) for row in tx.execute(statement)]
-    known = ledger.rates_of(tx, {rate_id for row in found for rate_id in row[1:3]})
-    return [Pair(book, known[old], known[new], count, energy) for book, old, new, count, energy in found]
+    # One pass for all books: each alone would read the same revisions again.
+    keys = [
+        side.c[name]
+        for rate_id, status, _ in BOOKS.values()
+        for side in (before, entries)
+        for name in (rate_id, status)
+    ]
+    statement = (
+        select(*keys, func.count(), func.coalesce(func.sum(entries.c.energy_uj), 0))
+        .select_from(engine_batches.join(entries, is_same).join(before, is_before))
+        .where(entries.c.reason == EntryReason.SETTLED.value, *span)
+        .group_by(*keys)
+    )
+    sums: dict[tuple[str, str, str], list[int]] = {}
+    for row in tx.execute(statement):
+        values: list[Any] = list(row)
+        for number, book in enumerate(BOOKS):
+            old, old_status, new, new_status = values[4 * number : 4 * number + 4]
+            if (old_status, new_status) == (RateStatus.PROVISIONAL.value, RateStatus.SETTLED.value):
+                known = sums.setdefault((book, old, new), [0, 0])
+                known[0] += int(values[-2])
+                known[1] += int(values[-1])
+    rates = ledger.rates_of(tx, {rate_id for key in sums for rate_id in key[1:]})
+    return [
+        Pair(book, rates[old], rates[new], count, energy) for (book, old, new), (count, energy) in sorted(sums.items())
+    ]

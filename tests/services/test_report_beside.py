@@ -119,7 +119,12 @@ def test_forecast_quality_is_by_zone_and_of_the_tenants_own_entries(database: Da
     (row,) = make(database).forecast
     assert (row.book, row.zone, row.entries, row.lead) == ("impact", "Z-AWAY", 6, "under 1 h")
     assert (row.mean_g_per_kwh, row.mae_g_per_kwh) == (10, 10)
-    (own,) = make(database, tenant="other").forecast
+    observe(database, "Z-HOME", W0 - WINDOW, "300", retrieved_at=W0 + timedelta(hours=1))
+    observe(database, "Z-AWAY", W0, "95.125", signal=Signal.AER, method="lifecycle")
+    assert settle.settle(database, W0 + timedelta(hours=9), settle_after_s=0)
+    by_book = {row.book: row.mean_g_per_kwh for row in make(database).forecast}
+    assert by_book == {"impact": 10, "inventory": -5, "baseline": 55.25}
+    (own, *_) = make(database, tenant="other").forecast
     assert (own.entries, own.energy_uj) == (1, 77)
     assert make(database, clock="accelerated").forecast == ()
 
