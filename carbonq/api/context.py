@@ -22,6 +22,7 @@ from carbonq.blobs import BlobStore
 from carbonq.clock import Clock
 from carbonq.model import Model, Region
 from carbonq.plan.treatment import TreatmentRules
+from carbonq.services.budget_alarms import Thresholds
 from carbonq.services.budget_room import Gate
 from carbonq.services.group_commit import GroupCommit
 from carbonq.services.rates import RateCache
@@ -112,6 +113,7 @@ class Api:
     allowed_hosts: Sequence[str] | None = None
     traces: Traces = OFF
     flower_url: str | None = None
+    budget_thresholds: Thresholds = field(default_factory=Thresholds)
     metrics_name_tenants: bool = False
 
 

@@ -125,6 +125,7 @@ def make_api(runtime: wiring.Runtime, tickets: Tickets, traces: Traces = OFF) ->
         traces=traces,
         gate=gate,
         flower_url=settings.flower_url,
+        budget_thresholds=wiring.make_budget_thresholds(settings),
         metrics_name_tenants=settings.metrics_name_tenants,
     )
 
