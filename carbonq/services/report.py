@@ -156,11 +156,13 @@ def _gather(tx: Tx, span: Span, tenant: str | None, configured: Sequence[Region]
     """Add the span's hours up; what their entries refer to is looked up for many at a time."""
     gathered = Gathered(tenant)
     held: list[tuple[datetime, list[Cell]]] = []
-    for hour in report_figures.hours(tx, span):
-        held.append(hour)
-        if sum(len(cells) for _, cells in held) >= CELLS_AT_ONCE:
+    count = 0
+    for hour_at, cells in report_figures.hours(tx, span):
+        held.append((hour_at, cells))
+        count += len(cells)
+        if count >= CELLS_AT_ONCE:
             _add(tx, gathered, held, configured)
-            held = []
+            held, count = [], 0
     _add(tx, gathered, held, configured)
     return gathered
 
