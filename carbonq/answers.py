@@ -192,8 +192,19 @@ def output_line(custom_id: str, request_id: str, body_json: bytes, used: bytes) 
     )
 
 
-def error_line(custom_id: str, request_id: str, result: EngineResult) -> bytes:
-    """Return the error file's line of an item that failed by itself."""
+def failed_usage(result: EngineResult, endpoint: Endpoint, carbon: bytes) -> bytes | None:
+    """Return the usage of an item that failed, which took energy all the same; None where nothing is known of it.
+
+    Its tokens stand there where the engine told any: 0 would say that there were none.
+    """
+    if carbon == b"null":
+        return None
+    has_tokens = result.prompt_tokens + result.completion_tokens > 0
+    return with_carbon(usage(result, endpoint), carbon) if has_tokens else b'{"carbon":%b}' % carbon
+
+
+def error_line(custom_id: str, request_id: str, result: EngineResult, used: bytes | None = None) -> bytes:
+    """Return the error file's line of an item that failed by itself; ``used`` is its usage as JSON."""
     kind = "invalid_request_error" if result.status_code < 500 else "server_error"
     error = {
         "message": result.error_message,
@@ -205,7 +216,11 @@ def error_line(custom_id: str, request_id: str, result: EngineResult) -> bytes:
         {
             "id": f"batch_{request_id}",
             "custom_id": custom_id,
-            "response": {"status_code": result.status_code, "request_id": request_id, "body": {"error": error}},
+            "response": {
+                "status_code": result.status_code,
+                "request_id": request_id,
+                "body": {"error": error} | ({} if used is None else {"usage": orjson.Fragment(used)}),
+            },
             "error": None,
         },
         option=orjson.OPT_APPEND_NEWLINE,

@@ -202,7 +202,8 @@ class Writer:
                 lines.setdefault((item.job_id, "output"), []).append(line)
                 ended.setdefault((item.job_id, ItemState.SUCCEEDED, None), []).append(item.item_id)
             else:
-                line = answers.error_line(item.custom_id, request_id, result)
+                spent = answers.failed_usage(result, endpoint, carbon)
+                line = answers.error_line(item.custom_id, request_id, result, spent)
                 lines.setdefault((item.job_id, "error"), []).append(line)
                 ended.setdefault((item.job_id, ItemState.FAILED, result.error_code), []).append(item.item_id)
 

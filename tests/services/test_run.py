@@ -185,6 +185,13 @@ def test_a_bad_item_fails_alone(sqlite_database: Database, tmp_path: Path) -> No
     assert line["custom_id"] == "c3"
     assert line["response"]["status_code"] == 400
     assert line["response"]["body"]["error"]["code"] == "context_length_exceeded"
+    # What it took is its own as anybody's: the lines of both files sum to what was metered.
+    told = [
+        one["response"]["body"]["usage"]["carbon"] for kind in ("output", "error") for one in bench.lines(job_id, kind)
+    ]
+    assert sum(one["energy_uj"] for one in told) == bench.energy_uj("item")
+    (entry,) = bench.rows(entries, entries.c.custom_id == "c3")
+    assert line["response"]["body"]["usage"]["carbon"]["entry_ids"] == [entry.entry_id]
     bench.check_once(job_id)
     assert {entry.outcome for entry in bench.rows(entries)} == {"succeeded", "failed"}
 

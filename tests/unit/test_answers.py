@@ -45,6 +45,19 @@ def test_an_error_line_carries_the_answer() -> None:
     assert json.loads(answers.error_line("a", "r", broken))["response"]["body"]["error"]["type"] == "server_error"
 
 
+def test_an_error_line_has_the_usage_of_an_item_that_took_energy() -> None:
+    counted = EngineResult(400, None, 3, error_code="bad")
+    carbon = b'{"energy_uj":7,"gco2e":0.000000000000001}'
+    used = answers.failed_usage(counted, Endpoint.EMBEDDINGS, carbon)
+    body = exact(answers.error_line("a", "r", counted, used))["response"]["body"]
+    assert body["error"]["code"] == "bad"
+    assert body["usage"] == {"prompt_tokens": 3, "total_tokens": 3, "carbon": exact(carbon)}
+    uncounted = EngineResult(502, None, 0, error_code="engine_failed")
+    assert answers.failed_usage(uncounted, Endpoint.CHAT, carbon) == b'{"carbon":' + carbon + b"}"
+    assert answers.failed_usage(uncounted, Endpoint.CHAT, b"null") is None
+    assert "usage" not in exact(answers.error_line("a", "r", uncounted))["response"]["body"]
+
+
 def test_usage_follows_the_endpoint() -> None:
     result = EngineResult(200, b"{}", 10, 4, 3)
     assert answers.usage(result, Endpoint.EMBEDDINGS) == {"prompt_tokens": 10, "total_tokens": 13}
