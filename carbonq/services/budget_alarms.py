@@ -65,18 +65,20 @@ def _due_of(
 
 
 def due(status: BudgetStatus, told: Mapping[str, Told], thresholds: Thresholds) -> list[str]:
-    """Return which alarms a budget is to tell now; ``told`` is what it told last, by kind. Pure."""
+    """Return which alarms a budget is to tell now; ``told`` is what it told last, by kind. Pure.
+
+    What is used up again at once, as where more waits than a new period has room for, is told by the next look.
+    """
     if status.started_at is None:
         return []
-    holds = []
-    if is_exhausted(status):
-        holds.append(BUDGET_EXHAUSTED)
-    else:
-        if _was_exhausted(told):
-            holds.append(BUDGET_RESTORED)
-        if is_warned_of(status, thresholds):
-            holds.append(BUDGET_WARNING)
-    return [kind for kind in holds if not _is_told(status, told.get(kind))]
+    kinds: list[str] = []
+    if _has_room_again(status, told):
+        kinds.append(BUDGET_RESTORED)
+    elif is_exhausted(status):
+        kinds.append(BUDGET_EXHAUSTED)
+    if not is_exhausted(status) and is_warned_of(status, thresholds):
+        kinds.append(BUDGET_WARNING)
+    return [kind for kind in kinds if not _is_told(status, told.get(kind))]
 
 
 def is_exhausted(status: BudgetStatus) -> bool:
@@ -94,10 +96,16 @@ def is_warned_of(status: BudgetStatus, thresholds: Thresholds) -> bool:
     return is_fast or used_g >= status.budget.cap_g * Decimal(str(thresholds.used_share))
 
 
-def _was_exhausted(told: Mapping[str, Told]) -> bool:
-    """Say whether a budget's last word of its room was that there is none."""
+def _has_room_again(status: BudgetStatus, told: Mapping[str, Told]) -> bool:
+    """Say whether a budget's last word of its room was that there is none, and there is some.
+
+    A new period has room, whatever waits for more of it.
+    """
     exhausted, restored = told.get(BUDGET_EXHAUSTED), told.get(BUDGET_RESTORED)
-    return exhausted is not None and (restored is None or restored.at < exhausted.at)
+    if exhausted is None or (restored is not None and restored.at >= exhausted.at):
+        return False
+    is_new = exhausted.started_at != status.started_at
+    return status.left_g > 0 if is_new else not is_exhausted(status)
 
 
 def _is_told(status: BudgetStatus, last: Told | None) -> bool:

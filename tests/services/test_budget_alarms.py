@@ -95,6 +95,15 @@ def test_room_again_is_told_once_after_it_was_used_up() -> None:
     assert budget_alarms.due(tomorrow, told(BUDGET_RESTORED, BUDGET_EXHAUSTED), DEFAULTS) == [BUDGET_RESTORED]
 
 
+def test_a_new_period_has_room_though_more_waits_than_it_has_room_for() -> None:
+    at, before = NOON + DAY, told(BUDGET_EXHAUSTED)
+    waits = standing("10", waiting=4, at=at)
+    assert budget_alarms.due(waits, before, DEFAULTS) == [BUDGET_RESTORED]
+    after = before | {BUDGET_RESTORED: Told("bgt_1", BUDGET_RESTORED, at.replace(hour=0), at)}
+    assert budget_alarms.due(waits, after, DEFAULTS) == [BUDGET_EXHAUSTED], "by the next look"
+    assert budget_alarms.due(standing("100", waiting=4, at=at), before, DEFAULTS) == [BUDGET_EXHAUSTED], "no room"
+
+
 def test_a_new_period_and_a_changed_budget_are_told_of_anew() -> None:
     before = told(BUDGET_WARNING, BUDGET_EXHAUSTED)
     assert budget_alarms.due(standing("100", at=NOON + DAY), before, DEFAULTS) == [BUDGET_EXHAUSTED]
@@ -125,21 +134,19 @@ def test_whatever_happens_each_alarm_comes_once_a_period_and_restored_after_exha
         at = midnight + timedelta(minutes=minute)
         status = standing(spent_g, reserved_ug=reserved_ug, waiting=waiting, at=at)
         assert status.started_at is not None
-        for kind in budget_alarms.due(status, last, DEFAULTS):
-            last[kind] = Told("bgt_1", kind, status.started_at, at)
-            heard.append((status.started_at, kind))
-            has_room = status.left_g > 0 and not status.waiting_chunks
-            assert has_room is (kind != BUDGET_EXHAUSTED)
-        if heard and not has_room_for(status):
+        while kinds := budget_alarms.due(status, last, DEFAULTS):
+            at += timedelta(seconds=2)  # the next look
+            for kind in kinds:
+                last[kind] = Told("bgt_1", kind, status.started_at, at)
+                heard.append((status.started_at, kind))
+                assert (kind == BUDGET_EXHAUSTED) <= budget_alarms.is_exhausted(status)
+                assert (kind == BUDGET_RESTORED) <= (status.left_g > 0)
+        if budget_alarms.is_exhausted(status):
             assert (status.started_at, BUDGET_EXHAUSTED) in heard, "what is used up was told of"
     assert len(heard) == len(set(heard))
     kinds = [kind for _, kind in heard if kind != BUDGET_WARNING]
     assert all(kind == BUDGET_EXHAUSTED for kind in kinds[:1])
     assert kinds.count(BUDGET_RESTORED) <= kinds.count(BUDGET_EXHAUSTED)
-
-
-def has_room_for(status: BudgetStatus) -> bool:
-    return status.left_g > 0 and not status.waiting_chunks
 
 
 # --- in a database ----------------------------------------------------------------------------------------------
