@@ -7,8 +7,8 @@ from pathlib import Path
 
 from carbonq.errors import ConfigError
 
-#: Style of the PDF -> file.
-_FILES = {"": "DejaVuSans.ttf", "B": "DejaVuSans-Bold.ttf"}
+#: Family and style in the PDF -> file.
+_FILES = {("sans", ""): "DejaVuSans.ttf", ("sans", "B"): "DejaVuSans-Bold.ttf", ("mono", ""): "DejaVuSansMono.ttf"}
 
 
 def missing() -> ConfigError:
@@ -16,10 +16,10 @@ def missing() -> ConfigError:
     return ConfigError("a PDF needs packages that are not installed: pip install 'carbonq[report]'; HTML needs none")
 
 
-def files() -> dict[str, Path]:
-    """Return the file of each style. Raises ConfigError where matplotlib is not installed."""
+def files() -> dict[tuple[str, str], Path]:
+    """Return the file of each family and style. Raises ConfigError where matplotlib is not installed."""
     found = find_spec("matplotlib")
     if found is None or found.origin is None:
         raise missing()
     folder = Path(found.origin).parent / "mpl-data" / "fonts" / "ttf"
-    return {style: folder / name for style, name in _FILES.items()}
+    return {font: folder / name for font, name in _FILES.items()}

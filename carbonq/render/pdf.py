@@ -82,8 +82,8 @@ def _document(subject: str) -> FPDF:
             self.cell(self.epw * 0.2, 10, f"{self.page_no()} / {{nb}}", align="R")
 
     document = Document(unit="pt", format="A4")
-    for style, file in fonts.files().items():
-        document.add_font("sans", style, file)
+    for (family, style), file in fonts.files().items():
+        document.add_font(family, style, file)
     document.set_margins(_MARGIN, _MARGIN, _MARGIN)
     document.c_margin = 0.0
     document.set_auto_page_break(True, _FOOT + 14)
@@ -121,8 +121,8 @@ class _Writer:
         if self.document.will_page_break(height):
             self.document.add_page()
 
-    def _font(self, size: float, style: str = "", colour: tuple[int, int, int] = _INK) -> None:
-        self.document.set_font("sans", style, size)
+    def _font(self, size: float, style: str = "", colour: tuple[int, int, int] = _INK, *, family: str = "sans") -> None:
+        self.document.set_font(family, style, size)
         self.document.set_text_color(*colour)
 
     def _text(self, text: str, height: float) -> None:
@@ -185,11 +185,11 @@ class _Writer:
             document.ln(8)
             self._font(9.5, "B")
             self._text(words.title, 14)
-        self._font(8.5)
+        self._font(7.5 if words.is_code else 8.5, family="mono" if words.is_code else "sans")
         document.ln(3)
         if words.is_notice or words.is_code:
             document.set_fill_color(*(_NOTICE if words.is_notice else _HEAD))
-            text = self._known(words.text)
+            text = "\n".join(map(self._known, words.text.splitlines()))
             document.multi_cell(
                 document.epw, 13, text, align="L", fill=True, padding=(3, 7), new_x="LMARGIN", new_y="NEXT"
             )

@@ -48,6 +48,7 @@ EXCUSED = {
     r"carbonq models check": "loads every model, or needs a GPU: tests/unit/test_cli_models.py",
     r"carbonq models pull": "fetches a package: tests/unit/test_pull.py",
     r"carbonq forecast (fetch|import)": "needs an account, or a file: tests/api/test_cli_forecast.py",
+    r"carbonq report .*--provider-statement": "a provider's file: tests/api/test_cli_report.py",
     r"carbonq webhooks (create|test|deliveries)": "needs a receiver: tests/api/test_cli_webhooks.py",
 }
 

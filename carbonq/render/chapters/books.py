@@ -27,8 +27,9 @@ def unit_of(books: Sequence[Grams]) -> Unit:
 
 
 def cell(unit: Unit, book: Grams) -> Cell:
-    """Return a sum with what is not final or not known of it below."""
-    return grams(unit, book.known_g, below=standing(unit, book))
+    """Return a sum with what is not final or not known of it below; a dash where nothing was to be summed up."""
+    none = figures.UNKNOWN if book.unknown_entries else figures.NONE
+    return grams(unit, book.known_g, below=standing(unit, book), none=none)
 
 
 def standing(unit: Unit, book: Grams) -> str:

@@ -102,11 +102,17 @@ def _one_sided(what: str, regions: Sequence[str]) -> list[Words]:
     return [Words(f"Regions {what}, and so not compared: {', '.join(regions)}.")] if regions else []
 
 
+def _paragraph(words: str, title: str) -> Words:
+    """Return a paragraph; formulas, which have a line each, keep their lines."""
+    lines = words.strip().splitlines()
+    return Words("\n".join(lines), title=title, is_code=len(lines) > 1)
+
+
 def chapter(report: Report) -> Chapter | None:
     """Return the statement of method, boundary and limits, and the way to the same sums."""
     blocks: list[Block | None] = []
     for one in report.method:
-        blocks += [Words(words, title=one.title if not number else "") for number, words in enumerate(one.paragraphs)]
+        blocks += [_paragraph(words, one.title if not number else "") for number, words in enumerate(one.paragraphs)]
     how = report.recompute
     blocks += [
         Words("The entries behind these sums, exported:", title="Compute it again"),

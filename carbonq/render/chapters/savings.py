@@ -51,7 +51,7 @@ def _drawing(rows: Sequence[SavingRow]) -> Drawing | None:
             (_named(row), "baseline", row.baseline_g, row.baseline_g),
             ("emission", "impact", row.emission_g, row.emission_g),
             (
-                "saved" if saved >= 0 else "more than it",
+                "saved" if saved >= 0 else "more than that",
                 "saved" if saved >= 0 else "lost",
                 abs(row.saved_g),
                 row.saved_g,

@@ -64,11 +64,15 @@ def _tiles(report: Report) -> Tiles:
             Tile(
                 "Energy of the items (IT)",
                 figures.energy(totals.item_energy_uj),
-                f"{figures.share(totals.measured_share)} measured; "
                 f"overhead apart: {figures.energy(totals.overhead_energy_uj)}",
                 f"{totals.item_energy_uj:,} µJ",
             ),
             _saving(report),
+            Tile(
+                "Measured by counters",
+                figures.share(totals.measured_share),
+                "of the items' energy; the rest is mixed, estimated or an upper bound",
+            ),
             Tile(
                 "Work",
                 figures.several(totals.items, "item"),
@@ -96,7 +100,9 @@ def _saving(report: Report) -> Tile:
     saved, baseline = _sum([row.saved_g for row in rows]), _sum([row.baseline_g for row in rows])
     unit = figures.grams_of([baseline, saved])
     part = f", {figures.share(float(saved / baseline))} of it" if baseline else ""
-    coverage = f"; compared: {figures.share(report.saving.coverage)} of the items' energy"
+    coverage = (
+        f"; compared: {figures.share(report.saving.coverage)} of the items' energy, of whatever status and quality"
+    )
     return Tile(name, unit.say(saved), f"baseline {unit.say(baseline)}{part}{coverage}", figures.exact(saved))
 
 
