@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sqlalchemy import insert
 
 from carbonq import export, verify
 from carbonq.booking import Booking
@@ -35,6 +36,7 @@ from carbonq.store import exports, jobs, ledger
 from carbonq.store.database import Database
 from carbonq.store.exports import Selection
 from carbonq.store.figures import Scope
+from carbonq.store.tables import placements
 from carbonq.units import UJ_PER_KWH, WINDOW, from_quanta, quanta
 from tests.services.booked import configure, observe, store
 from tests.store.rows import job
@@ -223,6 +225,14 @@ def test_a_month_is_of_its_windows_alone(database: Database) -> None:
     assert report.make(database, "2026-04", now=NOW).totals.item_energy_uj == 1000
 
 
+def test_looking_up_in_small_steps_changes_nothing(sqlite_database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    month(sqlite_database)
+    whole = make(sqlite_database)
+    monkeypatch.setattr(report, "CELLS_AT_ONCE", 1)
+    again = make(sqlite_database)
+    assert replace(again, head=whole.head, recompute=whole.recompute) == whole
+
+
 def test_clocks_are_never_mixed(database: Database) -> None:
     store(database, book(), book(batch(clock=ClockKind.ACCELERATED)))
     store(database, book(batch([item(tenant="other")], clock=ClockKind.ACCELERATED)))
@@ -380,6 +390,14 @@ def test_nothing_is_avoidable_where_the_nearest_regions_rate_is_not_known(databa
 
 
 def test_items_are_counted_where_they_left_home_with_the_reason(database: Database) -> None:
-    store(database, book(), book(batch(fact=FACTS["home"])))
-    (row,) = make(database).switches
-    assert (row.home_region, row.region, row.reason, row.items) == ("home", "away", None, 5)
+    placed = [item(n, placement_id="plc_1") for n in range(3)]
+    row = {
+        **{"placement_id": "plc_1", "chunk_id": "chunk_1", "plan_id": "pln_1", "region": "away", "window_at": W0},
+        **{"g_per_kwh": Decimal(100), "issued_at": W0, "reason": "carbon", "created_at": W0, "signal": "moer"},
+    }
+    with database.write() as tx:
+        tx.execute(insert(placements).values(row))
+    store(database, book(), book(batch(placed)), book(batch(fact=FACTS["home"])))
+    rows = {(one.home_region, one.region, one.reason): one.items for one in make(database).switches}
+    # What ran at home is no switch.
+    assert rows == {("home", "away", None): 5, ("home", "away", "carbon"): 3}
