@@ -24,11 +24,14 @@ from sqlalchemy.exc import DBAPIError
 from carbonq import config, ids, rooms, wiring
 from carbonq.bench.level_grid import level_settings
 from carbonq.booking import Fact
+from carbonq.budget import Action, Book, Level
 from carbonq.cli.roles import roles_sql
 from carbonq.errors import StoreUnavailable
 from carbonq.meters.hub import Hub
 from carbonq.model import Signal
-from carbonq.services import heartbeat, run, setup, webhooks
+from carbonq.services import budget_alarms, budgets_admin, heartbeat, run, setup, webhooks
+from carbonq.services.budget_alarms import Thresholds
+from carbonq.services.budget_tick import Keeper
 from carbonq.services.deliver import Deliverer
 from carbonq.services.rates import RateCache
 from carbonq.services.seal_check import Seen, check
@@ -483,3 +486,17 @@ def test_the_api_makes_webhooks_and_control_sends_to_them(roles: Roles) -> None:
         threading.Event().wait(0.05)
     assert roles.admin("SELECT state FROM webhook_deliveries").scalar_one() == "failed"
     webhooks.delete(api, "acme", made.webhook_id, actor="ci")
+
+
+def test_the_api_sets_budgets_and_control_tells_of_them(roles: Roles) -> None:
+    api, control, clock = roles.as_("api"), roles.as_("control"), FakeClock()
+    given: dict[str, Any] = {"level": Level.WORKLOAD, "name": "nightly", "actor": "ci"}
+    made = budgets_admin.set_budget(api, clock, "acme", cap_g="5", **given)
+    again = budgets_admin.set_budget(api, clock, "acme", cap_g="4", action=Action.QUEUE, book=Book.INVENTORY, **given)
+    assert (again.budget_id, again.cap_g) == (made.budget_id, 4)
+    keeper = Keeper(control, clock, models={}, max_stale_s=7200.0, worker_alive_s=60.0)
+    (standing,) = keeper.tick()
+    assert budget_alarms.tell(control, clock.now(), [replace(standing, spent_g=again.cap_g)], Thresholds()) == 1
+    assert budgets_admin.status(api, clock.now(), "acme", made.budget_id).left_g == 4
+    budgets_admin.remove(api, "acme", made.budget_id, actor="ci")
+    assert keeper.tick() == []
