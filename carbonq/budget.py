@@ -180,6 +180,15 @@ class Reserved:
     waiting: int = 0
     waiting_ug: int = 0
 
+    def plus(self, other: Reserved) -> Reserved:
+        """Return both together."""
+        return Reserved(
+            self.ug + other.ug,
+            self.unknown + other.unknown,
+            self.waiting + other.waiting,
+            self.waiting_ug + other.waiting_ug,
+        )
+
     @property
     def grams(self) -> Decimal:
         """Return the micrograms as grams."""

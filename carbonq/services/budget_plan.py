@@ -104,8 +104,10 @@ class Rooms:
         if key not in self._left:
             taken = reserved.of(budget, self._parts, self._now, at=at).grams
             is_running = start == _start(budget, self._now)
-            spent = budget_spent.at_least(self._tx, budget, self._now) if is_running else Decimal(0)
-            self._left[key] = budget.cap_g - spent - taken
+            spent_g = Decimal(0)
+            if is_running:
+                spent_g = budget_spent.at_least(self._tx, [budget], self._now)[budget.budget_id]
+            self._left[key] = budget.cap_g - spent_g - taken
         return self._left[key]
 
     def take(self, chunk: Chunk, rates: Rates, window_at: datetime) -> Budget | None:

@@ -189,12 +189,10 @@ def check(tx: Tx, asked: Asked, now: datetime) -> str | None:
     CarbonBudgetExceeded where ``reserve`` would, and for such work that is not to run late.
     """
     waits = asked.waits
-    for budget in asked.budgets:
-        if budget.action is Action.WARN:
-            continue
-        room = _room(tx, budget, asked.ug(budget.book), now)
-        if budget.action is Action.REJECT:
-            _refuse(room, asked.ug(budget.book))
+    for room in _rooms(tx, [(one, asked.ug(one.book)) for one in asked.budgets if one.action is not Action.WARN], now):
+        adds = asked.ug(room.budget.book)
+        if room.budget.action is Action.REJECT:
+            _refuse(room, adds)
         else:
             waits = waits or _wait(room, asked)
     return waits
@@ -214,41 +212,50 @@ def reserve(tx: Tx, asked: Sequence[Asked], now: datetime) -> None:
         return
     for budget_id in sorted(wanted):  # one order everywhere: no deadlock
         budgets.lock(tx, budget_id)
-    there = {one.budget_id: one for one in budgets.list_(tx) if one.budget_id in wanted}
-    rooms: list[tuple[Room, Reserved]] = []
-    for budget_id, budget in sorted(there.items()):
-        known = [ug for one in wanted[budget_id] if (ug := one.ug(budget.book)) is not None]
-        unknown = len(wanted[budget_id]) - len(known)
-        adds = sum(known)
-        room = _room(tx, budget, adds, now)
-        if budget.action is Action.REJECT:
-            _refuse(room, adds if known else None)
-            rooms.append((room, Reserved(adds, unknown)))
-        elif budget.is_holding:
-            rooms.append((room, Reserved(waiting_ug=adds)))
-    for room, more in rooms:
-        kept = replace(
-            room.count.reserved,
-            ug=room.count.reserved.ug + more.ug,
-            unknown=room.count.reserved.unknown + more.unknown,
-            waiting_ug=room.count.reserved.waiting_ug + more.waiting_ug,
-        )
+    there = [one for one in budgets.list_(tx) if one.budget_id in wanted and one.level is not Level.ITEM]
+    more: dict[str, Reserved] = {}
+    known: dict[str, int | None] = {}
+    for one in there:
+        expected = [asked.ug(one.book) for asked in wanted[one.budget_id]]
+        adds = sum(ug for ug in expected if ug is not None)
+        known[one.budget_id] = None if all(ug is None for ug in expected) else adds
+        unknown = sum(ug is None for ug in expected)
+        more[one.budget_id] = Reserved(waiting_ug=adds) if one.is_holding else Reserved(adds, unknown)
+    rooms = _rooms(tx, [(one, known[one.budget_id]) for one in there], now)
+    for room in rooms:
+        if room.budget.action is Action.REJECT:
+            _refuse(room, known[room.budget.budget_id])
+    for room in rooms:
+        kept = room.count.reserved.plus(more[room.budget.budget_id])
         reserved.keep(tx, room.budget.budget_id, room.count._replace(reserved=kept))
 
 
-def _room(tx: Tx, budget: Budget, adds_ug: int | None, now: datetime) -> Room:
-    """Return how a budget stands: by the kept count where that is fresh and has room, else counted anew."""
-    period = budget.period_at(now)
-    assert period is not None
-    start, ends_at = period
-    machine = machine_now(tx)
-    kept = reserved.kept(tx, budget.budget_id)
-    if kept is not None and kept.started_at == start and (machine - kept.counted_at).total_seconds() < KEPT_S:
-        room = Room(budget, budget_spent.at_least(tx, budget, now), kept, ends_at)
-        if from_ug(adds_ug or 0) + from_ug(kept.reserved.waiting_ug) <= room.left_g:
-            return room
-    counted = reserved.of(budget, reserved.parts(tx, [budget.tenant]), now)
-    return Room(budget, budget_spent.at_least(tx, budget, now), reserved.Kept(start, machine, counted), ends_at)
+def _rooms(tx: Tx, asked: Sequence[tuple[Budget, int | None]], now: datetime) -> list[Room]:
+    """Return how budgets stand that are asked for some micrograms each (None: not known).
+
+    By the kept counts where these are fresh and have room, else counted anew. What is reserved is read before what is
+    spent.
+    """
+    if not asked:
+        return []
+    machine, mine = machine_now(tx), [one for one, _ in asked]
+    kept = reserved.kept(tx, [one.budget_id for one in mine])
+    spent = budget_spent.at_least(tx, mine, now)
+    rooms: list[Room] = []
+    for budget, adds in asked:
+        period, count = budget.period_at(now), kept.get(budget.budget_id)
+        assert period is not None
+        start, ends_at = period
+        room: Room | None = None
+        if count is not None and count.started_at == start and (machine - count.counted_at).total_seconds() < KEPT_S:
+            room = Room(budget, spent[budget.budget_id], count, ends_at)
+        if room is None or from_ug((adds or 0) + room.count.reserved.waiting_ug) > room.left_g:
+            counted = reserved.of(budget, reserved.parts(tx, [budget.tenant]), now)
+            # Anew, too: what has moved from one to the other since is counted twice rather than never.
+            spent_g = budget_spent.at_least(tx, [budget], now)[budget.budget_id]
+            room = Room(budget, spent_g, reserved.Kept(start, machine, counted), ends_at)
+        rooms.append(room)
+    return rooms
 
 
 def _refuse(room: Room, adds_ug: int | None) -> None:

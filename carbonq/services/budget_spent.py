@@ -97,6 +97,8 @@ def of(tx: Tx, mine: Sequence[Budget], now: datetime) -> dict[str, Spent]:
 
     Exact in a transaction whose reads all see the same moment. Item budgets have spent nothing: they have no period.
     """
+    if not mine:
+        return {}
     ids = [one.budget_id for one in mine]
     tenants = {one.tenant for one in mine}
     windows = {mark.window_at for mark in marks.marks(tx, tenants)}
@@ -120,22 +122,27 @@ def of(tx: Tx, mine: Sequence[Budget], now: datetime) -> dict[str, Spent]:
     return found
 
 
-def at_least(tx: Tx, budget: Budget, now: datetime) -> Decimal:
-    """Return what a budget has spent without counting windows anew, where that was done once: for reservations.
+def at_least(tx: Tx, mine: Sequence[Budget], now: datetime) -> dict[str, Decimal]:
+    """Return what budgets have spent without counting windows anew, where that was done once: for reservations.
 
     Entries that are not counted yet are in it as they were booked; one that was booked twice counts twice until then.
     """
-    if budgets.uncounted(tx, budget.budget_id):
-        return of(tx, [budget], now)[budget.budget_id].spent_g
-    period = budget.period_at(now)
-    assert period is not None
-    start, end = period
+    new = budgets.uncounted(tx)
+    counted = {name: one.spent_g for name, one in of(tx, [one for one in mine if one.budget_id in new], now).items()}
+    rest = [one for one in mine if one.budget_id not in counted]
     # Before the sums: a mark that is counted and taken away in between is counted twice rather than never.
-    pending = [
-        grams
-        for mark in marks.marks(tx, [budget.tenant])
-        if start <= mark.window_at < end and budget.covers(mark.line)
-        if (grams := mark.grams(budget.book)) is not None
-    ]
-    started_at, total = spent.totals(tx, [budget.budget_id]).get(budget.budget_id, (start, Spent()))
-    return sum(pending, total.spent_g if started_at == start else Decimal(0))
+    pending = marks.marks(tx, {one.tenant for one in rest}) if rest else []
+    kept = spent.totals(tx, [one.budget_id for one in rest]) if rest else {}
+    for one in rest:
+        period = one.period_at(now)
+        assert period is not None
+        start, end = period
+        found = [
+            grams
+            for mark in pending
+            if start <= mark.window_at < end and one.covers(mark.line)
+            if (grams := mark.grams(one.book)) is not None
+        ]
+        started_at, total = kept.get(one.budget_id, (start, Spent()))
+        counted[one.budget_id] = sum(found, total.spent_g if started_at == start else Decimal(0))
+    return counted

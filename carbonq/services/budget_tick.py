@@ -28,6 +28,9 @@ from carbonq.units import window_index
 #: Chunks of each budget looked at in one tick, the most urgent first.
 MAX_CHUNKS = 1_000
 
+#: How budgets stand is told at most once in so many machine seconds: it counts all open work.
+STATUS_S = 5.0
+
 #: An outlook is read anew with the next window, and after so many machine seconds.
 FORESEEN_S = 30.0
 
@@ -64,11 +67,12 @@ class Keeper:
         self._db, self._clock, self._models = db, clock, models
         self._max_stale_s, self._worker_alive_s, self._monotonic = max_stale_s, worker_alive_s, monotonic
         self._foreseen: tuple[float, int, frozenset[Book], Foreseen] | None = None
+        self._told_s = float("-inf")
         #: The window in which a chunk was let go by a guess: by guesses it is not let go twice in one.
         self._tried: dict[str, int] = {}
 
     def tick(self) -> list[BudgetStatus]:
-        """Do what is to be done, and return how all budgets stand; nothing where there are none. Idempotent.
+        """Do what is to be done, and return how all budgets stand, every few seconds; else nothing. Idempotent.
 
         Raises StoreUnavailable.
         """
@@ -82,7 +86,10 @@ class Keeper:
             self._foretell(there, now)
         if has_held:
             self._let_go(there, now)
-        return budget.statuses(self._db, now) if has_budgets else []
+        if not has_budgets or self._monotonic() - self._told_s < STATUS_S:
+            return []
+        self._told_s = self._monotonic()
+        return budget.statuses(self._db, now)
 
     def _outlook(self, there: Sequence[Region], now: datetime) -> Foreseen:
         with self._db.read() as tx:

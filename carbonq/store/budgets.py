@@ -106,11 +106,9 @@ def lock(tx: Tx, budget_id: str) -> None:
     serialise(tx, f"budget {budget_id}")
 
 
-def uncounted(tx: Tx, budget_id: str | None = None) -> dict[str, str]:
-    """Return the budgets whose past is not in their cells yet, of all or of one: id and tenant."""
+def uncounted(tx: Tx) -> dict[str, str]:
+    """Return the budgets whose past is not in their cells yet: id and tenant."""
     statement = select(budgets.c.budget_id, budgets.c.tenant).where(budgets.c.is_counted.is_(False))
-    if budget_id is not None:
-        statement = statement.where(budgets.c.budget_id == budget_id)
     return {row.budget_id: row.tenant for row in tx.execute(statement)}
 
 

@@ -182,12 +182,15 @@ class Kept(NamedTuple):
     reserved: Reserved
 
 
-def kept(tx: Tx, budget_id: str) -> Kept | None:
-    """Return what was counted last of a budget, with what submits added since: at least what is reserved."""
-    row = tx.execute(select(budget_counts).where(budget_counts.c.budget_id == budget_id)).one_or_none()
-    if row is None:
-        return None
-    return Kept(row.started_at, row.counted_at, Reserved(row.reserved_ug, row.unknown, row.waiting, row.waiting_ug))
+def kept(tx: Tx, budget_ids: Collection[str]) -> dict[str, Kept]:
+    """Return what was counted last of some budgets, with what submits added since: at least what is reserved."""
+    rows = tx.execute(select(budget_counts).where(is_any_of(tx, budget_counts.c.budget_id, sorted(budget_ids))))
+    return {
+        row.budget_id: Kept(
+            row.started_at, row.counted_at, Reserved(row.reserved_ug, row.unknown, row.waiting, row.waiting_ug)
+        )
+        for row in rows
+    }
 
 
 def keep(tx: Tx, budget_id: str, count: Kept) -> None:

@@ -62,7 +62,7 @@ def fresh(sqlite_template: Path, tmp_path_factory: pytest.TempPathFactory) -> An
     return make
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from([Action.REJECT, Action.QUEUE, Action.DOWNGRADE]), st.integers(1, 8), _STEPS)
 def test_no_order_of_events_makes_a_budget_lie(fresh: Any, action: Action, cap: int, steps: list[Any]) -> None:
     world = fresh()
