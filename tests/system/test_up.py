@@ -11,6 +11,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import psutil
@@ -184,6 +185,20 @@ def test_a_whole_life(up: Up, tmp_path: Path) -> None:
         assert shown and all(f"model={processes.MODEL}, items=" in one["kwargs"] for one in shown), shown
         assert {one["kwargs"].partition(",")[0] for one in shown} <= {"region=north", "region=south"}
         assert flower.get("/api/tasks", params={"taskname": "carbonq.tick.plan"}).json()
+
+    # The dashboard links it, for whoever is logged in.
+    key = (up.data_dir / "api-key").read_text().strip()
+    with httpx.Client(base_url=found.api_url, trust_env=False, timeout=30, follow_redirects=True) as person:
+        csrf = person.get("/login").text.partition('name="csrf" value="')[2].partition('"')[0]
+        overview = person.post("/login", data={"csrf": csrf, "next": "/", "key": key}).text
+    assert f'<a href="{found.flower_url}"' in overview
+
+    # A contract target knows what ran before it was set, once the control worker has summed it up.
+    def target() -> dict[str, Any]:
+        return json.loads(up.run("target", "show", "--json").stdout)[0]["status"]
+
+    assert up.run("target", "set", "--g-per-1k-tokens", "1000").returncode == 0
+    until(lambda: target()["tokens"] + target()["unknown_tokens"] > 0)
 
     walk_through_the_tutorial(up)
 

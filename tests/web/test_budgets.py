@@ -31,7 +31,7 @@ from tests.api.test_ledger import book
 from tests.conftest import require
 from tests.databases import opened
 from tests.services.booked import observe
-from tests.web.test_browser import chromium, tab, url
+from tests.web.test_browser import PATIENCE_MS, chromium, tab, url
 from tests.web.test_pages import session
 from tests.web.world import World
 
@@ -227,7 +227,7 @@ def test_in_a_real_browser(chromium: Any, world: World, url: str) -> None:
     put(world.harness, Level.WORKLOAD, "nightly", "240.25", action=Action.REJECT)
     with world.harness.db.write() as tx:
         events.append_many(tx, [NewEvent("budget.restored", world.harness.clock.now(), "acme", data={"id": "bgt_x"})])
-    page.locator("article", has_text="of 240 g").wait_for()
+    page.locator("article", has_text="of 240 g").wait_for(timeout=3 * PATIENCE_MS)  # a busy page looks seldom
     assert page.locator("#d-caps").get_attribute("open") is not None
     assert one.said == []
     page.context.close()
