@@ -282,9 +282,11 @@ def test_a_lease_that_cannot_be_reaped_holds_up_no_other(sqlite_database: Databa
     assert sorted(lost) == sorted(set(names) - {names[1]})
 
 
+@pytest.mark.parametrize("at_once", [5_000, 5])
 def test_entries_that_cannot_be_settled_hold_up_no_other_part_and_no_other_zone(
-    sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
+    at_once: int, sqlite_database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(settle, "_ENTRIES", at_once)
     configure(sqlite_database)
     made = [bookings.batch(fact=FACTS[region]) for region in ("away", "home") for _ in range(3)]
     store(sqlite_database, *(book(one) for one in made))
