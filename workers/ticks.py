@@ -211,8 +211,8 @@ def _planning(context: Context) -> Callable[[], None]:
                 tier_policy=tier_policy,
             )
         finally:  # what has chunks is planned, whatever is wrong with a new job
-            tiering.tidy()
             try:
+                tiering.tidy()
                 standing = keeper.tick()
                 budget_alarms.tell(db, clock.now(), standing, thresholds)
             finally:  # what budgets hold back stays held, whatever is wrong
