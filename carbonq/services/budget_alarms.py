@@ -67,7 +67,8 @@ def _due_of(
 def due(status: BudgetStatus, told: Mapping[str, Told], thresholds: Thresholds) -> list[str]:
     """Return which alarms a budget is to tell now; ``told`` is what it told last, by kind. Pure.
 
-    What is used up again at once, as where more waits than a new period has room for, is told by the next look.
+    What is used up again at once, as where more waits than a new period has room for, is told by the next look. Nobody
+    is warned of what was used up before in the same period.
     """
     if status.started_at is None:
         return []
@@ -76,7 +77,8 @@ def due(status: BudgetStatus, told: Mapping[str, Told], thresholds: Thresholds) 
         kinds.append(BUDGET_RESTORED)
     elif is_exhausted(status):
         kinds.append(BUDGET_EXHAUSTED)
-    if not is_exhausted(status) and is_warned_of(status, thresholds):
+    was_told = _is_told(status, told.get(BUDGET_EXHAUSTED))
+    if not is_exhausted(status) and not was_told and is_warned_of(status, thresholds):
         kinds.append(BUDGET_WARNING)
     return [kind for kind in kinds if not _is_told(status, told.get(kind))]
 

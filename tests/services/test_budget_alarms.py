@@ -91,6 +91,8 @@ def test_room_again_is_told_once_after_it_was_used_up() -> None:
     assert budget_alarms.due(some, told(BUDGET_WARNING), DEFAULTS) == [], "it was never used up"
     tomorrow = standing("0", at=NOON + DAY)
     assert budget_alarms.due(tomorrow, told(BUDGET_EXHAUSTED), DEFAULTS) == [BUDGET_RESTORED]
+    most = standing("90")
+    assert budget_alarms.due(most, told(BUDGET_EXHAUSTED), DEFAULTS) == [BUDGET_RESTORED], "no warning after the fact"
     # Used up again on the same day, once told; the next day there is room again.
     assert budget_alarms.due(tomorrow, told(BUDGET_RESTORED, BUDGET_EXHAUSTED), DEFAULTS) == [BUDGET_RESTORED]
 
