@@ -299,11 +299,16 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Recompute:
-    """How to get these sums again: the export that holds the entries, and how it is checked."""
+    """How to get these sums again: the export that holds the entries, and how it is checked.
+
+    ``query`` is the same over HTTP, with a key of the tenant; None for all tenants, whom no key reads. ``check`` is a
+    command too, ``note`` says which lines and columns the sums are of.
+    """
 
     command: str
-    query: str
+    query: str | None
     check: str
+    note: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
-from urllib.parse import quote
 
 from carbonq import __version__
 from carbonq.errors import InvalidRequest
@@ -203,17 +202,14 @@ def _earlier(tx: Tx, span: Span, tenant: str | None, months_back: int) -> list[t
 
 
 def _recompute(head: Head) -> Recompute:
-    span = f"--from {iso(head.start_at)} --to {iso(head.end_at)} --as-of {iso(head.as_of)}"
-    query = f"from={iso(head.start_at)}&to={iso(head.end_at)}&as_of={iso(head.as_of)}"
-    if head.tenant is not None:
-        span += f" --tenant {shlex.quote(head.tenant)}"
-        query += f"&tenant={quote(head.tenant, safe='')}"
+    start, end, as_of = iso(head.start_at), iso(head.end_at), iso(head.as_of)
+    tenant = "" if head.tenant is None else f" --tenant {shlex.quote(head.tenant)}"
+    name = f"ledger-{head.month}.csv"
     clock = "" if head.clock is None else f", over the lines whose clock is {head.clock}"
+    wait = "" if head.is_fixed else " The export can be had two minutes after the report was made."
     return Recompute(
-        command=f"carbonq ledger export {span} -o ledger-{head.month}.csv",
-        query=f"/v1/ledger.csv?{query}",
-        check=(
-            f"carbonq ledger verify ledger-{head.month}.csv recomputes each line; the totals are the sums of its "
-            f"columns by kind{clock}"
-        ),
+        command=f"carbonq ledger export --from {start} --to {end} --as-of {as_of}{tenant} -o {name}",
+        query=None if head.tenant is None else f"/v1/ledger.csv?from={start}&to={end}&as_of={as_of}",
+        check=f"carbonq ledger verify {name}",
+        note=f"The check recomputes each line; the totals are the sums of its columns by kind{clock}.{wait}",
     )

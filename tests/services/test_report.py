@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -11,13 +12,17 @@ from fractions import Fraction
 from pathlib import Path
 from shutil import copyfile
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sqlalchemy import insert
+from typer.testing import CliRunner
 
 from carbonq import export, verify
+from carbonq.api.ledger import Download
+from carbonq.cli.ledger import app as ledger_commands
 from carbonq.clock import ClockKind
 from carbonq.errors import InvalidRequest
 from carbonq.meters.protocol import MeterInfo, MeterKind
@@ -186,8 +191,27 @@ def test_the_totals_are_the_sums_over_the_export_that_the_report_names(database:
         made = make(database, tenant=tenant)
         recompute(database, made)
     assert make(database).totals.impact.settled_g != 0
-    assert f"--as-of {made.head.as_of:%Y-%m-%dT%H:%M}" in made.recompute.command
-    assert "--tenant nobody" in made.recompute.command
+
+
+def test_the_command_and_the_query_that_a_report_names_are_the_real_ones(
+    sqlite_database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CARBONQ_DATA_DIR", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    month(sqlite_database)
+    made = make(sqlite_database, tenant="acme", as_of=RECORDED)
+    words = shlex.split(made.recompute.command)
+    assert words[:2] == ["carbonq", "ledger"]
+    done = CliRunner().invoke(ledger_commands, words[2:])
+    assert done.exit_code == 0, done.stderr
+    with (tmp_path / words[-1]).open(encoding="utf-8", newline="") as file:
+        lines = list(export.read_csv(file))
+    assert sum(int(line["energy_uj"] or 0) for line in lines) == made.totals.item_energy_uj > 0
+    path, _, query = str(made.recompute.query).partition("?")
+    assert path == "/v1/ledger.csv"
+    asked = Download.model_validate(dict(parse_qsl(query)))
+    assert (asked.start_at, asked.end_at, asked.as_of) == (made.head.start_at, made.head.end_at, RECORDED)
+    assert make(sqlite_database).recompute.query is None
 
 
 @given(some=st.lists(engine_batches(), min_size=1, max_size=3), books=rate_books())

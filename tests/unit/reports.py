@@ -346,5 +346,6 @@ def example() -> Report:
             command="carbonq ledger export --from 2026-11-01T00:00:00Z --to 2026-12-01T00:00:00Z -o ledger.csv",
             query="/v1/ledger.csv?from=2026-11-01T00:00:00Z&to=2026-12-01T00:00:00Z",
             check="carbonq ledger verify ledger.csv",
+            note="The totals are the sums of its columns.",
         ),
     )

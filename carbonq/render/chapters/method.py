@@ -117,8 +117,9 @@ def chapter(report: Report) -> Chapter | None:
     blocks += [
         Words("The entries behind these sums, exported:", title="Compute it again"),
         Words(how.command, is_code=True),
-        Words(f"Or over HTTP: {how.query}"),
+        None if how.query is None else Words(f"Or over HTTP: {how.query}"),
         Words("Check the export without carbonq's database:"),
         Words(how.check, is_code=True),
+        Words(how.note),
     ]
     return made("method", "Method, boundary and limits", blocks)
