@@ -49,8 +49,8 @@ REGIONS = (
 class Bench(World):
     """A world of tiers."""
 
-    def __init__(self, db: Database, folder: Path, models: dict[str, Model] = MODELS, **changes: Any) -> None:
-        super().__init__(db, folder, models=models, **{"regions": REGIONS, **changes})
+    def __init__(self, db: Database, folder: Path, models: dict[str, Model] = MODELS) -> None:
+        super().__init__(db, folder, models=models, regions=REGIONS)
         with db.write() as tx:
             regions.sync(tx, list(self.regions))
 
@@ -295,6 +295,18 @@ def test_what_was_given_back_for_another_reason_stays_on_the_smaller_model(world
     # Two workers in a row fell silent over it: it may be the model.
     _try(world, chunk.chunk_id, AttemptOutcome.LOST)
     assert len(world.restore()) == 1
+
+
+def test_the_halves_of_a_chunk_stay_where_it_was_moved(world: Bench) -> None:
+    (chunk,) = world.items("one", "two", may_downgrade=True)
+    world.downgrade([chunk])
+    world.start(chunk.chunk_id)
+    with world.db.write() as tx:
+        halves = leases.split(tx, chunk.chunk_id, attempt=3, now=T0)
+    found = [world.get(half) for half in halves]
+    assert {(one.model, one.downgraded, one.may_downgrade) for one in found} == {
+        ("small", DowngradeReason.BUDGET, True)
+    }
 
 
 def test_nothing_is_written_for_nothing(world: Bench) -> None:
