@@ -155,8 +155,8 @@ class Known:
 class Gathered:
     """A month's sums by what its sections tell apart; ``tenant`` None: everybody and the overhead.
 
-    ``pools`` alone are over all tenants, by region and whether it is items or overhead: a tenant's share of the
-    overhead depends on them.
+    ``pools`` alone are over all tenants, by region and kind: a tenant's share of the overhead depends on them. Of one
+    tenant's cells they cannot be told, so that the energy of all items has to be given with ``attribute``.
     """
 
     def __init__(self, tenant: str | None) -> None:
@@ -184,7 +184,8 @@ class Gathered:
         """Add an hour. Costs one addition a cell, and some more for each combination that sections tell apart."""
         narrow = Tally[_Narrow]()
         for cell in cells:
-            self.pools.add((cell.region, cell.kind), cell.sums)
+            if self.tenant is None or cell.kind != ITEM:
+                self.pools.add((cell.region, cell.kind), cell.sums)
             if self.tenant is not None and cell.tenant != self.tenant:
                 continue
             narrow.add(_Narrow._make((*cell[:11], *cell[12:18], cell.is_saving)), cell.sums)
@@ -192,6 +193,10 @@ class Gathered:
                 self._add_job(cell, known)
         for key, sums in narrow.items():
             self._add(hour_at, key, sums, known)
+
+    def attribute(self, region: str, energy_uj: int) -> None:
+        """Say how much energy all tenants' items used in a region."""
+        self.pools.add((region, ITEM), Sums(energy_uj=energy_uj))
 
     def _add_job(self, cell: Cell, known: Known) -> None:
         if cell.baseline_region is not None and cell.baseline_region != cell.region:

@@ -156,13 +156,16 @@ def _gather(tx: Tx, span: Span, tenant: str | None, configured: Sequence[Region]
     gathered = Gathered(tenant)
     held: list[tuple[datetime, list[Cell]]] = []
     count = 0
-    for hour_at, cells in report_figures.hours(tx, span):
+    for hour_at, cells in report_figures.hours(tx, span, tenant):
         held.append((hour_at, cells))
         count += len(cells)
         if count >= CELLS_AT_ONCE:
             _add(tx, gathered, held, configured)
             held, count = [], 0
     _add(tx, gathered, held, configured)
+    if tenant is not None:
+        for region, energy_uj in report_figures.attributed(tx, span).items():
+            gathered.attribute(region, energy_uj)
     return gathered
 
 

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, literal_column, select
+from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, literal_column, or_, select
 
 from carbonq.booking import Fact
 from carbonq.model import EntryKind, Treatment
@@ -77,12 +77,17 @@ def clocks(tx: Tx, span: Span, tenant: str | None) -> dict[str, int]:
     return {row[0]: int(row[1]) for row in tx.execute(counted)}
 
 
-def hours(tx: Tx, span: Span) -> Iterator[tuple[datetime, list[Cell]]]:
-    """Stream the span's sums by hour of the window; hours without entries are left out. One pass over the entries."""
+def hours(tx: Tx, span: Span, tenant: str | None) -> Iterator[tuple[datetime, list[Cell]]]:
+    """Stream the span's sums by hour of the window; hours without entries are left out. One pass over the entries.
+
+    With ``tenant``, its own and the overhead, which is nobody's.
+    """
     is_saving = case((entries.c.saved_g.is_not(None), 1), else_=0)
     keys = (*_KEYS, is_saving)
     # Made once: for the hours of a month SQLAlchemy would take longer than the database.
-    statement = _statement(tx, keys, _GRAMS, _terms(span))
+    terms = _terms(span)
+    terms += [] if tenant is None else [or_(entries.c.tenant == tenant, entries.c.tenant.is_(None))]
+    statement = _statement(tx, keys, _GRAMS, terms)
     count, at = len(_KEYS), span.start_at
     while at < span.end_at:
         rows = tx.execute(statement, {"start_at": at, "end_at": min(at + STEP, span.end_at)})
@@ -90,6 +95,22 @@ def hours(tx: Tx, span: Span) -> Iterator[tuple[datetime, list[Cell]]]:
         if found:
             yield at, found
         at += STEP
+
+
+def attributed(tx: Tx, span: Span) -> dict[str, int]:
+    """Return the energy of all tenants' items by region, in uJ.
+
+    First revisions say it: later ones have the same energy, and looking for the current ones would take many times as
+    long.
+    """
+    statement = (
+        select(engine_batches.c.region, func.coalesce(func.sum(entries.c.energy_uj), 0))
+        .select_from(engine_batches.join(entries, _IS_SAME))
+        .where(*_terms(span, is_first=True), entries.c.kind == EntryKind.ITEM.value)
+        .group_by(engine_batches.c.region)
+    )
+    rows = tx.execute(statement, {"start_at": span.start_at, "end_at": span.end_at})
+    return {row[0]: int(row[1]) for row in rows}
 
 
 def by_model(tx: Tx, span: Span, tenant: str | None) -> list[tuple[str | None, str, str, Sums]]:
@@ -136,14 +157,14 @@ def treatments(tx: Tx) -> set[Treatment]:
     return {treatment for treatment, statement in asked if tx.execute(statement).first() is not None}
 
 
-def _terms(span: Span) -> list[ColumnElement[bool]]:
-    """Return the conditions on entries; the bounds of their windows, ``start_at`` and ``end_at``, are given later."""
+def _terms(span: Span, *, is_first: bool = False) -> list[ColumnElement[bool]]:
+    """Return the conditions on current (or first) revisions; the windows' ``start_at`` and ``end_at`` come later."""
     kind = engine_batches.c.window_at.type
     terms = [
         engine_batches.c.window_at >= bindparam("start_at", type_=kind),  # the same as the entry's, and indexed
         engine_batches.c.window_at < bindparam("end_at", type_=kind),
         entries.c.recorded_at <= span.as_of,
-        ledger.is_current(as_of=span.as_of),
+        entries.c.revision == 1 if is_first else ledger.is_current(as_of=span.as_of),
     ]
     return terms if span.clock is None else [*terms, engine_batches.c.clock == span.clock]
 

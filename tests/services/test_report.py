@@ -312,6 +312,8 @@ def test_scores_are_those_of_the_summary(database: Database) -> None:
         overhead(EntryKind.WASTED, parts=[part(cpu=80)]),
         overhead(EntryKind.HOST_OTHER, parts=[part(cpu=9_000)]),
     )
+    observe(database, "Z-AWAY", W0, "100")
+    assert settle.settle(database, W0 + timedelta(hours=9), settle_after_s=0) == 5
     for tenant in (None, "acme"):
         found = make(database, tenant=tenant).sci
         wanted = summary.summarize(database, Scope(tenant=tenant))["sci"]
