@@ -73,7 +73,7 @@ def show(name: Name, as_json: AsJson = False) -> None:
     model = models[name]
     values = {
         **_row(settings, model),
-        "tier": model.tier,
+        "smaller": model.smaller,
         "max_input_tokens": model.max_input_tokens,
         "max_output_tokens": model.max_output_tokens or None,
         "tokens_per_s": model.tokens_per_s,

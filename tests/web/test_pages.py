@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import event
+from sqlalchemy import event, select, update
 
-from carbonq.store import keys, sessions
+from carbonq.store import keys, sessions, tables
 from carbonq.store.database import Database
 from carbonq.web import assets
 from tests.api.harness import build_harness
@@ -253,3 +253,14 @@ def test_files_are_kept_by_browsers_for_as_long_as_they_are_the_same(browser: In
     assert answer.status == 200 and "immutable" in answer.headers["cache-control"]
     assert answer.headers["content-type"].startswith("text/css")
     assert browser.ask("GET", "/static/carbonq.css").status == 404
+
+
+def test_a_job_says_how_many_items_a_smaller_model_runs(world: World, browser: InProcess) -> None:
+    assert "on a smaller one" not in browser.ask("GET", f"/jobs/{world.planned}").body.decode()
+    with world.harness.db.write() as tx:
+        mine = select(tables.items.c.chunk_id).where(tables.items.c.job_id == world.planned)
+        change = update(tables.chunks).where(tables.chunks.c.chunk_id.in_(mine))
+        tx.execute(change.values(model="short", downgraded="budget"))
+    page = browser.ask("GET", f"/jobs/{world.planned}").body.decode()
+    assert "items on a smaller one: budget" in page
+    assert "instead of wordllama-256" in page
