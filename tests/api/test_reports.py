@@ -14,11 +14,13 @@ import pytest
 from carbonq.api import reports
 from carbonq.api.app import create_app
 from carbonq.api.reports import Desk, negotiated
-from carbonq.errors import InvalidRequest, QuotaExceeded
+from carbonq.client import AsyncClient, Client
+from carbonq.errors import InvalidRequest, NotFound, QuotaExceeded
 from carbonq.render.formats import Format
 from carbonq.report import sections
 from tests.api.harness import Harness
 from tests.api.inprocess import InProcess, in_process
+from tests.api.test_contract import strays
 from tests.api.test_ledger import book
 
 #: The month of the harness's clock.
@@ -134,6 +136,46 @@ def test_a_section_is_a_table_of_its_own(harness: Harness, near: InProcess) -> N
         assert f"carbonq-report-2026-01-{section}.csv" in answer.headers["content-disposition"]
     rows = list(csv.DictReader(io.StringIO(near.ask("GET", f"{PATH}?format=csv&section=product_lines").body.decode())))
     assert rows[0]["name"] == "'=search"  # a spreadsheet must not take it for a formula
+
+
+def test_the_months_since_the_first_entry_are_listed(harness: Harness, near: InProcess) -> None:
+    def listed() -> list[tuple[str, bool]]:
+        return [(one["id"], one["is_over"]) for one in near.ask("GET", "/v1/reports").json()["data"]]
+
+    assert listed() == [("2026-01", False)]
+    book(harness, "eb_1", tenant="acme")
+    harness.clock.advance(65 * 86_400)
+    assert listed() == [("2026-03", False), ("2026-02", True), ("2026-01", True)]
+    with in_process(create_app(harness.api, background=[]), harness.headers("rival")) as theirs:
+        assert [one["id"] for one in theirs.ask("GET", "/v1/reports").json()["data"]] == ["2026-03"]
+
+
+def test_real_answers_are_as_described(harness: Harness, near: InProcess) -> None:
+    document = create_app(harness.api, background=[]).openapi()
+    book(harness, "eb_1", tenant="acme")
+    for path, template in (
+        ("/v1/reports", "/v1/reports"),
+        *((f"{PATH}?format={fmt}", "/v1/reports/{month}") for fmt in Format),
+        ("/v1/reports/2999-01", "/v1/reports/{month}"),
+    ):
+        assert strays(document, "GET", template, near.ask("GET", path)) == [], path
+
+
+def test_both_clients_have_it(harness: Harness, url: str) -> None:
+    book(harness, "eb_1", tenant="acme")
+
+    async def awaited() -> bytes:
+        async with AsyncClient(url, harness.acme) as client:
+            return await client.report("2026-01", format="csv", section="kinds")
+
+    with Client(url, harness.acme) as client:
+        assert client.report("2026-01", format="csv", section="kinds") == asyncio.run(awaited())
+        assert client.report("running").startswith(b"{")
+        with pytest.raises(NotFound):
+            client.report("../jobs")
+        with pytest.raises(InvalidRequest) as refused:
+            client.report("2026-01", format="csv", section="nothing")
+        assert refused.value.param == "section"
 
 
 def test_a_report_runs_nothing_and_loads_nothing(harness: Harness, near: InProcess) -> None:
