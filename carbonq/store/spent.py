@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from decimal import Decimal
@@ -76,9 +77,11 @@ def cells(tx: Tx, budget_ids: Collection[str], windows: Collection[datetime]) ->
 def put_cells(tx: Tx, found: Mapping[tuple[str, datetime], Spent]) -> None:
     """Keep what was counted of some windows in place of what was kept before; nothing at all is no row."""
     mine = budget_cells.c
-    for budget_id in sorted({budget_id for budget_id, _ in found}):
-        windows = sorted(at for one, at in found if one == budget_id)
-        tx.execute(delete(budget_cells).where(mine.budget_id == budget_id, mine.window_at.in_(windows)))
+    by_window: defaultdict[datetime, list[str]] = defaultdict(list)
+    for budget_id, at in sorted(found):
+        by_window[at].append(budget_id)
+    for at, budget_ids in sorted(by_window.items()):
+        tx.execute(delete(budget_cells).where(mine.window_at == at, is_any_of(tx, mine.budget_id, budget_ids)))
     rows = [
         {"budget_id": budget_id, "window_at": at, **_values(one)}
         for (budget_id, at), one in sorted(found.items())
@@ -96,10 +99,13 @@ def totals(tx: Tx, budget_ids: Collection[str]) -> dict[str, tuple[datetime, Spe
     return {row[0]: (row[1], Spent(*row[2:])) for row in rows}
 
 
-def put_total(tx: Tx, budget_id: str, started_at: datetime, total: Spent) -> None:
-    """Keep the sum of a budget's cells."""
-    tx.execute(delete(budget_totals).where(budget_totals.c.budget_id == budget_id))
-    tx.execute(insert(budget_totals).values(budget_id=budget_id, started_at=started_at, **_values(total)))
+def put_totals(tx: Tx, started_at: datetime, found: Mapping[str, Spent]) -> None:
+    """Keep the sums of budgets' cells, of the periods that began then."""
+    if not found:
+        return
+    tx.execute(delete(budget_totals).where(is_any_of(tx, budget_totals.c.budget_id, sorted(found))))
+    rows = [{"budget_id": name, "started_at": started_at, **_values(one)} for name, one in sorted(found.items())]
+    tx.execute(insert(budget_totals), rows)
 
 
 def forget(tx: Tx, budget_id: str, *, before: datetime | None = None) -> None:
