@@ -203,8 +203,9 @@ def test_one_report_is_made_at_a_time_and_few_wait() -> None:
         desk = Desk(most_waiting=2)
         tasks = [asyncio.create_task(desk.make(work)) for _ in range(3)]
         await asyncio.to_thread(going.acquire)
-        while desk._limiter.statistics().tasks_waiting < 2:
-            await asyncio.sleep(0)  # until they have come to wait
+        async with asyncio.timeout(30):
+            while desk._limiter.statistics().tasks_waiting < 2:
+                await asyncio.sleep(0)  # until they have come to wait
         with pytest.raises(QuotaExceeded) as refused:
             await desk.make(work)
         assert refused.value.code == "reports_busy" and (refused.value.retry_after_s or 0) >= 5

@@ -190,13 +190,16 @@ def _observed(rows: Sequence[ObservedRow]) -> Table | None:
 
 
 def _downgrades(rows: Sequence[DowngradeRow]) -> Table | None:
-    unit = figures.grams_of([value for row in rows for value in (row.emission_g, row.estimated_saved_g)])
+    unit = figures.grams_of([value for row in rows for value in (row.emission_g, row.requested_g)])
     columns = (
         text("Asked for"),
         text("Ran on"),
         text("Why", 1.0),
+        text("Status", 1.0),
         Column("Items"),
         Column(f"Emission, {unit.name}"),
+        Column(f"Of it compared, {unit.name}"),
+        Column(f"The one asked for (estimate), {unit.name}", weight=1.3),
         Column(f"Saved (estimate), {unit.name}"),
     )
     cells = [
@@ -204,8 +207,11 @@ def _downgrades(rows: Sequence[DowngradeRow]) -> Table | None:
             name(row.requested_model),
             Cell(row.model, is_name=True),
             Cell((row.reason or figures.UNKNOWN).replace("_", " ")),
+            Cell(", ".join(row.statuses) or figures.UNKNOWN),
             count(row.items, f"{figures.several(row.unknown_items, 'item')} unknown" if row.unknown_items else ""),
             grams(unit, row.emission_g),
+            grams(unit, row.compared_g),
+            grams(unit, row.requested_g),
             grams(unit, row.estimated_saved_g),
         )
         for row in rows
