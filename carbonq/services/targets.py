@@ -1,8 +1,8 @@
 """Say how contract targets stand, and keep what that needs: sums by hour of what ran, a count of accepted work.
 
-A look reads the kept sums of a month, one row for each hour, tenant and model in which something ran: however many
-entries there are, at most 744 rows a tenant and model. A tick sums up the hours that entries came into since, newest
-first and a bounded number at a time: one pass over the entries of each of these hours.
+A look reads the kept sums of a month, one row for each day, tenant and model in which something ran: however many
+entries there are, at most 38 rows a tenant and model. A tick sums up the hours that entries came into since, newest
+first and a bounded number at a time: one pass over the entries of each of these hours, one over the hours of its day.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import Any
+from typing import Any, TypeVar
 
 from carbonq import target
 from carbonq.budget import Book
@@ -35,6 +35,8 @@ ROUNDS = 8
 _ALARMS = {TargetState.AT_RISK: TARGET_AT_RISK, TargetState.BROKEN: TARGET_BROKEN}
 
 _ByDay = Mapping[datetime, Mapping[Book, Ran]]
+
+Kept = TypeVar("Kept")
 
 
 def statuses(db: Database, now: datetime, tenant: str | None = None) -> list[TargetStatus]:
@@ -62,26 +64,33 @@ def of_month(
     since = month.start_at if is_over else min(month.start_at, recent_since(now))
     found = target_hours.by_day(tx, since, min(month.end_at, now + HOUR), tenant=tenant)
     accepted = {} if is_over else target_ahead.kept(tx, tenant)
-    return [_status(one, month, now, found, accepted) for one in wanted]
+    ran, ahead = _by_tenant(found), _by_tenant(accepted)
+    return [_status(one, month, now, ran.get(one.tenant, {}), ahead.get(one.tenant, {})) for one in wanted]
+
+
+def _by_tenant(found: Mapping[tuple[str, str], Kept]) -> dict[str, dict[str, Kept]]:
+    """Return what is kept of each tenant by model."""
+    by_tenant: dict[str, dict[str, Kept]] = {}
+    for (tenant, model), kept in found.items():
+        by_tenant.setdefault(tenant, {})[model] = kept
+    return by_tenant
 
 
 def _status(
     one: Target,
     month: Month,
     now: datetime,
-    found: Mapping[tuple[str, str], _ByDay],
-    accepted: Mapping[tuple[str, str], Accepted],
+    found: Mapping[str, _ByDay],
+    accepted: Mapping[str, Accepted],
 ) -> TargetStatus:
-    def is_mine(key: tuple[str, str]) -> bool:
-        return key[0] == one.tenant and one.model in (None, key[1])
-
-    mine = [by_day for key, by_day in found.items() if is_mine(key)]
+    """Return how a target stands; ``found`` and ``accepted`` are its tenant's, by model."""
+    mine = [by_day for model, by_day in found.items() if one.model in (None, model)]
     days: dict[datetime, list[Ran]] = {}
     for by_day in mine:
         for at, ran in by_day.items():
             days.setdefault(at, []).append(ran[one.book])
     summed = {at: _sum(parts) for at, parts in days.items()}
-    ahead = [held.by_book[one.book] for key, held in accepted.items() if is_mine(key)]
+    ahead = [held.by_book[one.book] for model, held in accepted.items() if one.model in (None, model)]
     return target.judge(
         one,
         month,

@@ -1,4 +1,4 @@
-"""What ran toward targets, summed up by hour, and the list of hours that are to be summed up anew.
+"""What ran toward targets, summed up by hour and day, and the list of hours that are to be summed up anew.
 
 ``target_hours`` says nothing that the ledger does not: an hour's rows are made from its current entries. Triggers mark
 an hour whenever a part of an engine batch or a later revision comes into it; whoever sums it up takes the marks first,
@@ -15,16 +15,14 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import (
     ColumnElement,
-    Text,
+    Table,
     and_,
     case,
-    cast,
     delete,
     exists,
     false,
     func,
     insert,
-    literal_column,
     null,
     select,
 )
@@ -35,13 +33,13 @@ from carbonq.clock import ClockKind
 from carbonq.model import EntryKind, RateStatus
 from carbonq.store import bulk
 from carbonq.store.database import Tx
-from carbonq.store.dialect import as_text, exact_sum, insert_columns, is_any_of, read_exact_sum, serialise
+from carbonq.store.dialect import exact_sum, insert_columns, is_any_of, read_exact_sum, serialise
 from carbonq.store.ledger import is_current
-from carbonq.store.tables import engine_batches, entries, target_hours, target_marks, targets
+from carbonq.store.tables import engine_batches, entries, target_days, target_hours, target_marks, targets
 from carbonq.target import Ran
-from carbonq.units import LEDGER_CONTEXT, from_quanta, parse_iso
+from carbonq.units import LEDGER_CONTEXT, from_quanta
 
-HOUR = timedelta(hours=1)
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 
 #: Of each book: the prefix of its columns here, and the entries' columns of its grams and their status.
 _BOOKS = {
@@ -50,6 +48,9 @@ _BOOKS = {
 }
 
 _COUNTS = ("tokens", "unknown", "unknown_tokens")
+
+#: Columns of a book in the order of ``Ran``.
+_NAMES = ("tokens", "g", "provisional_g", "unknown", "unknown_tokens")
 
 
 class Mark(NamedTuple):
@@ -61,7 +62,7 @@ class Mark(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """What ran of a tenant and a model in an hour, by book."""
+    """What ran of a tenant and a model in an hour (or a day), by book."""
 
     tenant: str
     model: str
@@ -144,41 +145,43 @@ def finish(tx: Tx, marks: Sequence[Mark], found: Mapping[datetime, Sequence[Hour
         return False
     tx.execute(delete(target_marks).where(mine))
     tx.execute(delete(target_hours).where(target_hours.c.hour_at.in_(sorted(found))))
-    rows = [(at, one) for at, some in sorted(found.items()) for one in some]
-    if rows:
-        columns = _columns(rows)
-        insert_columns(
-            tx, target_hours, {name: bulk.bound(tx, target_hours, name, values) for name, values in columns.items()}
-        )
+    _insert(tx, target_hours, "hour_at", [(at, one) for at, some in sorted(found.items()) for one in some])
+    days = sorted({at.replace(hour=0) for at in found})
+    tx.execute(delete(target_days).where(target_days.c.day_at.in_(days)))
+    _insert(tx, target_days, "day_at", [(day, one) for day in days for one in _of_day(tx, day)])
     return True
 
 
 def by_day(
     tx: Tx, start_at: datetime, end_at: datetime, *, tenant: str | None = None
 ) -> dict[tuple[str, str], dict[datetime, Mapping[Book, Ran]]]:
-    """Return what ran by (tenant, model) and UTC day, of hours in ``[start_at, end_at)``. One pass over their rows."""
-    day = func.substr(cast(as_text(tx, target_hours.c.hour_at), Text), 1, 10).label("day")
-    exact = [exact_sum(tx, target_hours.c[f"{book}{end}"]) for book in _prefixes() for end in ("_g", "_provisional_g")]
-    counts = [func.sum(target_hours.c[f"{book}_{name}"]) for book in _prefixes() for name in _COUNTS]
-    statement = (
-        select(
-            target_hours.c.tenant, target_hours.c.model, *counts, *(piece for pieces in exact for piece in pieces), day
-        )
-        .where(target_hours.c.hour_at >= start_at, target_hours.c.hour_at < end_at)
-        .group_by(target_hours.c.tenant, target_hours.c.model, literal_column("day"))
-    )
+    """Return what ran by (tenant, model) and UTC day, of days that begin in ``[start_at, end_at)``."""
+    statement = select(target_days).where(target_days.c.day_at >= start_at, target_days.c.day_at < end_at)
     if tenant is not None:
-        statement = statement.where(target_hours.c.tenant == tenant)
+        statement = statement.where(target_days.c.tenant == tenant)
     found: dict[tuple[str, str], dict[datetime, Mapping[Book, Ran]]] = {}
-    for row in tx.execute(statement):
-        *values, text = row
-        one = _hour(values, [len(pieces) for pieces in exact])
-        found.setdefault((one.tenant, one.model), {})[parse_iso(f"{text}T00:00:00Z")] = one.ran
+    for row in tx.execute(statement).mappings():
+        ran = {book: Ran(*(row[f"{prefix}_{name}"] for name in _NAMES)) for book, (prefix, _, _) in _BOOKS.items()}
+        found.setdefault((row["tenant"], row["model"]), {})[row["day_at"]] = ran
     return found
 
 
+def _of_day(tx: Tx, day_at: datetime) -> list[Hour]:
+    """Return what ran on a day, of its hours. One pass over their rows."""
+    exact = [exact_sum(tx, target_hours.c[f"{book}{end}"]) for book in _prefixes() for end in ("_g", "_provisional_g")]
+    counts = [func.sum(target_hours.c[f"{book}_{name}"]) for book in _prefixes() for name in _COUNTS]
+    key = (target_hours.c.tenant, target_hours.c.model)
+    statement = (
+        select(*key, *counts, *(piece for pieces in exact for piece in pieces))
+        .where(target_hours.c.hour_at >= day_at, target_hours.c.hour_at < day_at + DAY)
+        .group_by(*key)
+    )
+    return [_hour(list(row), [len(pieces) for pieces in exact]) for row in tx.execute(statement)]
+
+
 def forget(tx: Tx, *, before: datetime) -> int:
-    """Remove the hours before ``before``; return how many rows."""
+    """Remove the hours and days before ``before``; return how many hours' rows."""
+    tx.execute(delete(target_days).where(target_days.c.day_at < before))
     return tx.execute(delete(target_hours).where(target_hours.c.hour_at < before)).rowcount
 
 
@@ -204,10 +207,12 @@ def _hour(row: Sequence[Any], widths: Sequence[int]) -> Hour:
     return Hour(tenant, model, ran)
 
 
-def _columns(rows: Sequence[tuple[datetime, Hour]]) -> dict[str, list[Any]]:
+def _insert(tx: Tx, table: Table, time_column: str, rows: Sequence[tuple[datetime, Hour]]) -> None:
+    if not rows:
+        return
     columns: dict[str, list[Any]] = {
         "tenant": [one.tenant for _, one in rows],
-        "hour_at": [at for at, _ in rows],
+        time_column: [at for at, _ in rows],
         "model": [one.model for _, one in rows],
     }
     for book, prefix in zip(_BOOKS, _prefixes(), strict=True):
@@ -217,7 +222,7 @@ def _columns(rows: Sequence[tuple[datetime, Hour]]) -> dict[str, list[Any]]:
         columns[f"{prefix}_tokens"] = [one.tokens for one in ran]
         columns[f"{prefix}_unknown"] = [one.unknown_entries for one in ran]
         columns[f"{prefix}_unknown_tokens"] = [one.unknown_tokens for one in ran]
-    return columns
+    insert_columns(tx, table, {name: bulk.bound(tx, table, name, values) for name, values in columns.items()})
 
 
 def _digits(grams: Decimal) -> Decimal:

@@ -66,6 +66,15 @@ def upgrade() -> None:
     )
     op.create_index("ix_target_hours_hour_at", "target_hours", ["hour_at"])
     op.create_table(
+        "target_days",
+        sa.Column("tenant", sa.Text(), nullable=False),
+        sa.Column("day_at", UtcDateTime(), nullable=False),
+        sa.Column("model", sa.Text(), nullable=False),
+        *(column for book in _BOOKS for column in _sums(book)),
+        sa.PrimaryKeyConstraint("tenant", "day_at", "model", name=op.f("pk_target_days")),
+    )
+    op.create_index("ix_target_days_day_at", "target_days", ["day_at"])
+    op.create_table(
         "target_marks",
         sa.Column("mark_id", BigKey, autoincrement=True, nullable=False),
         sa.Column("hour_at", UtcDateTime(), nullable=False),
@@ -114,5 +123,5 @@ def downgrade() -> None:
         op.execute(f"DROP TRIGGER {table}_mark_hour" + ("" if is_sqlite else f" ON {table}"))
         if not is_sqlite:
             op.execute(f"DROP FUNCTION {table}_mark_hour()")
-    for table in ("target_alarms", "target_ahead", "target_marks", "target_hours", "targets"):
+    for table in ("target_alarms", "target_ahead", "target_marks", "target_days", "target_hours", "targets"):
         op.drop_table(table)

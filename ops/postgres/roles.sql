@@ -78,8 +78,8 @@ GRANT SELECT, INSERT, UPDATE ON budget_alarms TO carbonq_control;
 -- Contract targets: the API sets them, control sums up what ran toward them and tells their alarms.
 GRANT SELECT, INSERT, UPDATE, DELETE ON targets TO carbonq_api;
 GRANT SELECT ON targets TO carbonq_control;
-GRANT SELECT ON target_hours, target_ahead TO carbonq_api;
-GRANT SELECT, INSERT, DELETE ON target_hours, target_ahead TO carbonq_control;
+GRANT SELECT ON target_days, target_ahead TO carbonq_api;
+GRANT SELECT, INSERT, DELETE ON target_hours, target_days, target_ahead TO carbonq_control;
 GRANT INSERT ON target_marks TO carbonq_api;
 GRANT SELECT, UPDATE (is_taken), DELETE ON target_marks TO carbonq_control;
 GRANT SELECT, DELETE ON target_alarms TO carbonq_api;

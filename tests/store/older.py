@@ -382,6 +382,24 @@ ROWS: Mapping[str, Mapping[str, list[dict[str, Any]]]] = {
                 },
             }
         ],
+        "target_days": [
+            {
+                "tenant": "acme",
+                "day_at": T0,
+                "model": "words",
+                **{
+                    f"{book}_{name}": value
+                    for book in ("emission", "inventory")
+                    for name, value in {
+                        "g": Decimal("0.250000000000000"),
+                        "provisional_g": Decimal("0.125000000000000"),
+                        "tokens": 1_000,
+                        "unknown": 1,
+                        "unknown_tokens": 10,
+                    }.items()
+                },
+            }
+        ],
         "target_marks": [{"mark_id": 1_000, "hour_at": T0, "is_taken": False}],
         "target_ahead": [
             {

@@ -49,7 +49,14 @@ from carbonq.store.tables.planning import (
     source_states,
 )
 from carbonq.store.tables.seals import seal_parts, seals, unsealed
-from carbonq.store.tables.targets import target_ahead, target_alarms, target_hours, target_marks, targets
+from carbonq.store.tables.targets import (
+    target_ahead,
+    target_alarms,
+    target_days,
+    target_hours,
+    target_marks,
+    targets,
+)
 from carbonq.store.tables.webhooks import webhook_cursor, webhook_deliveries, webhooks
 from carbonq.store.tables.work import attempts, chunks, events, items, jobs, segments
 
@@ -102,6 +109,7 @@ __all__ = [
     "spent_marks",
     "target_ahead",
     "target_alarms",
+    "target_days",
     "target_hours",
     "target_marks",
     "targets",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from sqlalchemy import BigInteger, Boolean, Column, Index, Table, Text, UniqueConstraint
 
 from carbonq.store.dialect import BigKey, ExactDecimal, UtcDateTime
@@ -20,23 +22,40 @@ targets = Table(
     UniqueConstraint("tenant", "model"),
 )
 
+
+def _sums() -> tuple[Column[Any], ...]:
+    """Return the sums by book; ``tokens`` are of entries that have a rate, ``unknown`` counts those that have none."""
+    return tuple(
+        column
+        for book in ("emission", "inventory")
+        for column in (
+            Column(f"{book}_g", ExactDecimal, nullable=False),
+            Column(f"{book}_provisional_g", ExactDecimal, nullable=False),
+            Column(f"{book}_tokens", BigInteger, nullable=False),
+            Column(f"{book}_unknown", BigInteger, nullable=False),
+            Column(f"{book}_unknown_tokens", BigInteger, nullable=False),
+        )
+    )
+
+
 target_hours = Table(  # sums of current item entries, of tenants with targets; the ledger itself says the same
     "target_hours",
     metadata,
     Column("tenant", Text, primary_key=True),
     Column("hour_at", UtcDateTime, primary_key=True),
     Column("model", Text, primary_key=True),  # the one that ran
-    Column("emission_g", ExactDecimal, nullable=False),
-    Column("emission_provisional_g", ExactDecimal, nullable=False),
-    Column("emission_tokens", BigInteger, nullable=False),  # of entries whose emission is known
-    Column("emission_unknown", BigInteger, nullable=False),  # entries without one, and their tokens
-    Column("emission_unknown_tokens", BigInteger, nullable=False),
-    Column("inventory_g", ExactDecimal, nullable=False),
-    Column("inventory_provisional_g", ExactDecimal, nullable=False),
-    Column("inventory_tokens", BigInteger, nullable=False),
-    Column("inventory_unknown", BigInteger, nullable=False),
-    Column("inventory_unknown_tokens", BigInteger, nullable=False),
+    *_sums(),
     Index("ix_target_hours_hour_at", "hour_at"),
+)
+
+target_days = Table(  # sums of the hours of each UTC day: what looks read
+    "target_days",
+    metadata,
+    Column("tenant", Text, primary_key=True),
+    Column("day_at", UtcDateTime, primary_key=True),
+    Column("model", Text, primary_key=True),
+    *_sums(),
+    Index("ix_target_days_day_at", "day_at"),
 )
 
 target_marks = Table(  # hours whose sums are to be taken anew; triggers on engine_batches and entries write here
