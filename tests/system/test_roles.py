@@ -26,10 +26,20 @@ from carbonq.bench.level_grid import level_settings
 from carbonq.booking import Fact
 from carbonq.budget import Action, Book, Level
 from carbonq.cli.roles import roles_sql
+from carbonq.clock import ClockKind
 from carbonq.errors import StoreUnavailable
 from carbonq.meters.hub import Hub
 from carbonq.model import Signal
-from carbonq.services import budget_alarms, budgets_admin, heartbeat, run, setup, webhooks
+from carbonq.services import (
+    budget_alarms,
+    budgets_admin,
+    heartbeat,
+    run,
+    setup,
+    targets,
+    targets_admin,
+    webhooks,
+)
 from carbonq.services.budget_alarms import Thresholds
 from carbonq.services.budget_tick import Keeper
 from carbonq.services.deliver import Deliverer
@@ -37,7 +47,7 @@ from carbonq.services.rates import RateCache
 from carbonq.services.seal_check import Seen, check
 from carbonq.services.site import Limits, Site
 from carbonq.spool import Spool
-from carbonq.store import exports, keys, leases, rights, schema, shadows
+from carbonq.store import exports, keys, leases, ledger, rights, schema, shadows
 from carbonq.store.database import Database
 from carbonq.store.placements import Placed
 from carbonq.store.tables import APPEND_ONLY, attempts, chunks, entries, files, metadata
@@ -47,6 +57,8 @@ from carbonq.webhooks.schedule import Outcome
 from tests.api.harness import build_api, serving
 from tests.databases import connected, postgres_database
 from tests.services.running import MODEL
+from tests.unit.bookings import W0
+from tests.unit.bookings import book as booked
 
 ROLES = ("owner", "api", "control", "worker", "auditor")
 
@@ -500,3 +512,19 @@ def test_the_api_sets_budgets_and_control_tells_of_them(roles: Roles) -> None:
     assert budgets_admin.status(api, clock.now(), "acme", made.budget_id).left_g == 4
     budgets_admin.remove(api, "acme", made.budget_id, actor="ci")
     assert keeper.tick() == []
+
+
+def test_the_api_sets_targets_workers_mark_hours_and_control_sums_them_up(roles: Roles) -> None:
+    api, control, worker = roles.as_("api"), roles.as_("control"), roles.as_("worker")
+    clock = FakeClock(W0 + timedelta(minutes=30), kind=ClockKind.REAL)
+    made = targets_admin.set_target(api, clock, "acme", g_per_1k_tokens="0.5", actor="me")
+    with worker.write() as tx:
+        ledger.record_bookings(tx, [booked()])
+    targets.tick(control, clock)
+    (found,) = targets.statuses(api, clock.now())
+    assert found.ran.tokens == 15 and found.target == made
+    targets_admin.set_target(api, clock, "acme", g_per_1k_tokens="0.0000001", actor="me")
+    assert targets.tick(control, clock) == 1
+    targets_admin.remove(api, "acme", made.target_id, actor="me")
+    assert targets.tick(control, clock) == 0
+    assert targets.statuses(api, clock.now()) == []
