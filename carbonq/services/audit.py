@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections import OrderedDict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from datetime import timedelta
 from typing import Any
 
 import orjson
@@ -57,11 +58,11 @@ _GROUPED = (
 #: What a row does not repeat, because its place in the file says it.
 _IMPLIED = ("entry_id", "engine_batch_id", "part", "supersedes")
 
+#: Engine batches are read in the order of these spans of the month, and of their ids within.
+_SPAN = timedelta(hours=1)
+
 #: Seals whose layout is remembered.
 _SEALS = 32
-
-#: Rows of leaves read in one query.
-_PARTS = 500
 
 
 def stream(
@@ -130,15 +131,14 @@ class _Writer:
         yield b',\n"sums":' + orjson.dumps(self._sums.document(self._scope.api_key_id)) + b"}\n"
 
     def _pages(self) -> Iterator[Json]:
-        after = ""
-        while True:
+        start_at, after = self._scope.start_at, ""
+        while start_at < self._scope.end_at:
+            end_at = start_at + _SPAN
             with self._db.read() as tx:
                 hold_still(tx)
-                ids = audits.next_batches(tx, self._scope, after)
+                ids = audits.next_batches(tx, self._scope, start_at, end_at, after)
                 page = self._page(tx, ids) if ids else None
-            if not ids:
-                return
-            after = ids[-1]
+            start_at, after = (start_at, ids[-1]) if ids else (end_at, "")
             if page is not None:
                 yield page
 
@@ -191,7 +191,7 @@ class _Writer:
         for number, ranges in sorted(self._shown.items()):
             with self._db.read() as tx:
                 seal = seals.get(tx, seal=number)
-                hashes = b"".join(_leaves(tx, number))
+                hashes = audits.hashes(tx, number)
             if seal is None or len(hashes) != seal.leaves * merkle.SIZE:
                 raise Conflict(f"seal {number} is not whole; `carbonq ledger verify --db` says what is wrong")
             every = [hashes[at : at + merkle.SIZE] for at in range(0, len(hashes), merkle.SIZE)]
@@ -225,16 +225,6 @@ def _joined(members: Iterable[Json]) -> Iterator[bytes]:
     for one in members:
         yield separator + orjson.dumps(one)
         separator = b",\n"
-
-
-def _leaves(tx: Tx, seal: int) -> Iterator[bytes]:
-    after = (seal, -1)
-    while True:
-        rows = [row for row in seals.parts_after(tx, after, limit=_PARTS) if row.seal == seal]
-        yield from (row.hashes for row in rows)
-        if len(rows) < _PARTS:
-            return
-        after = (seal, rows[-1].number)
 
 
 def _referred(tx: Tx, found: Mapping[PartKey, StoredPart]) -> Json:
