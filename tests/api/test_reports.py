@@ -202,16 +202,18 @@ def test_one_report_is_made_at_a_time_and_few_wait() -> None:
     async def many() -> None:
         desk = Desk(most_waiting=2)
         tasks = [asyncio.create_task(desk.make(work)) for _ in range(3)]
-        await asyncio.to_thread(going.acquire)
-        async with asyncio.timeout(30):
-            while desk._limiter.statistics().tasks_waiting < 2:
-                await asyncio.sleep(0)  # until they have come to wait
-        with pytest.raises(QuotaExceeded) as refused:
-            await desk.make(work)
-        assert refused.value.code == "reports_busy" and (refused.value.retry_after_s or 0) >= 5
-        done.release(3)
-        assert await asyncio.gather(*tasks) == [7, 7, 7]
-        done.release()
+        try:
+            await asyncio.to_thread(going.acquire)
+            async with asyncio.timeout(30):
+                while desk._limiter.statistics().tasks_waiting < 2:
+                    await asyncio.sleep(0)  # until they have come to wait
+            with pytest.raises(QuotaExceeded) as refused:
+                await desk.make(lambda: 0)
+            assert refused.value.code == "reports_busy" and (refused.value.retry_after_s or 0) >= 5
+        finally:
+            done.release(4)
+            made = await asyncio.gather(*tasks)
+        assert made == [7, 7, 7]
         assert await desk.make(work) == 7  # there is room again
 
     asyncio.run(many())
