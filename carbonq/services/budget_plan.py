@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from decimal import ROUND_DOWN, Context, Decimal
 
-from carbonq.budget import Book, Budget, Level, Line, covering, from_ug, to_ug
+from carbonq.budget import PG_PER_G, Book, Budget, Level, Line, covering, from_ug, to_ug
 from carbonq.model import Signal
 from carbonq.plan.outlook import Outlook
 from carbonq.services import budget_spent, foreseen
@@ -127,6 +127,24 @@ class Rooms:
             if one.level is not Level.ITEM:
                 self._move(one, chunk, rates[one.book], window_at)
         return None
+
+    def take_part(self, chunk: Chunk, rates: Rates, at: datetime) -> int:
+        """Take what its budgets have room for of a held chunk's tokens, and return how many; 0 where that is a crumb.
+
+        A crumb is less than the longest item, a tenth of the chunk, or a tenth of what the whole cap would take: room
+        comes back in small pieces, and a chunk for each would leave the slots half empty.
+        """
+        found = chunk.tokens
+        for one in covering(self.budgets, chunk.line) if chunk.line is not None else ():
+            rate = rates[one.book]
+            if one.level is Level.ITEM or not rate:
+                continue
+            in_tokens = Decimal(PG_PER_G) / rate
+            left = int(max(self.left(one, at), Decimal(0)) * in_tokens)
+            least = max(chunk.longest_item or 1, min(chunk.tokens, int(one.cap_g * in_tokens)) / 10)
+            found = min(found, 0 if left < least else left)
+        is_part = 0 < found < chunk.tokens
+        return found if is_part and self.take(chunk._replace(tokens=found), rates, at) is None else 0
 
     def _fits(self, budget: Budget, chunk: Chunk, rate: int | None, window_at: datetime) -> bool:
         if budget.level is Level.ITEM:

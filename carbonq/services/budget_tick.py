@@ -7,20 +7,21 @@ there to try anew. What fits neither way may go to a smaller model. All times ar
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from carbonq import tiers
-from carbonq.budget import Action, Book, Budget, BudgetStatus
+from carbonq.budget import Action, Book, Budget, BudgetStatus, covering
 from carbonq.clock import Clock
-from carbonq.model import DowngradeReason, Model, Region
+from carbonq.model import DowngradeReason, Model, NewChunk, Region
 from carbonq.services import budget, budget_spent, foreseen
 from carbonq.services.budget_plan import Rooms, until
 from carbonq.services.downgrade import downgrade
 from carbonq.services.foreseen import Foreseen, Rates
-from carbonq.store import budgets, held, marks, placements, regions, reserved, throughputs
+from carbonq.store import budgets, chunks, held, items, leases, marks, placements, regions, reserved, throughputs
 from carbonq.store.database import Database, Tx
 from carbonq.store.held import Chunk
 from carbonq.units import window_index
@@ -37,17 +38,18 @@ FORESEEN_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What becomes of chunks that wait: rates to be noted, who goes, who goes to a smaller model, who waits."""
+    """What becomes of chunks that wait: who goes, whole, on a smaller model, or a part of so many tokens; who waits."""
 
     rates: dict[str, Rates] = field(default_factory=dict[str, Rates])
     free: list[str] = field(default_factory=list[str])
     smaller: list[str] = field(default_factory=list[str])
+    parts: dict[str, int] = field(default_factory=dict[str, int])
     waiting: dict[str, Budget] = field(default_factory=dict[str, Budget])
 
     @property
     def is_anything(self) -> bool:
         """Whether there is anything to do."""
-        return bool(self.free or self.smaller or self.waiting)
+        return bool(self.free or self.smaller or self.parts or self.waiting)
 
 
 class Keeper:
@@ -83,7 +85,7 @@ class Keeper:
         if has_budgets:
             budget_spent.fold(self._db, now)
         if has_budgets or has_targets:
-            self._foretell(there, now)
+            has_held = self._foretell(there, now) or has_held
         if has_held:
             self._let_go(there, now)
         if not has_budgets or self._monotonic() - self._told_s < STATUS_S:
@@ -105,19 +107,32 @@ class Keeper:
         self._foreseen = (now_s, window, books, made)
         return made
 
-    def _foretell(self, there: Sequence[Region], now: datetime) -> None:
-        """Say what chunks without a place will emit where nobody has: older ones, and those of another model."""
+    def _foretell(self, there: Sequence[Region], now: datetime) -> bool:
+        """Say what chunks will emit where nobody has: older ones, those of another model, after an outage.
+
+        What has no place and is known now is asked like new work: it is held for the budgets that hold work back, and
+        True returned.
+        """
         cells = self._outlook(there, now)
-        known = cells.books
         with self._db.read() as tx:
-            found = held.without_rate(tx, known, limit=MAX_CHUNKS) if known else []
-        rates = {one.chunk_id: cells.best(one.model, one.regions, one.deadline_at) for one in found}
-        rates = {name: one for name, one in rates.items() if any(rate is not None for rate in one.values())}
-        if rates:
-            with self._db.write() as tx:
-                placements.still_plannable(tx, list(rates))
-                held.set_rates(tx, rates)
-                reserved.forget_counts(tx, [one.budget_id for one in budgets.list_(tx)])
+            found = held.without_rate(tx, cells.books, limit=MAX_CHUNKS) if cells.books else []
+            owned = budgets.list_(tx)
+        rates = {one.chunk_id: _rates(one, cells) for one in found}
+        known = [one for one in found if any(rate is not None for rate in rates[one.chunk_id].values())]
+        if not known:
+            return False
+        waiting: dict[str, Budget] = {}
+        for one in known:
+            mine = covering(owned, one.line) if one.line is not None and not one.is_placed else []
+            holding = next((budget for budget in mine if budget.is_holding), None)
+            if holding is not None and one.held_by is None:
+                waiting[one.chunk_id] = holding
+        with self._db.write() as tx:
+            placements.still_plannable(tx, [one.chunk_id for one in known])
+            held.set_rates(tx, {one.chunk_id: rates[one.chunk_id] for one in known})
+            held.hold(tx, {name: (one.budget_id, until(one, now)) for name, one in waiting.items()})
+            reserved.forget_counts(tx, [one.budget_id for one in owned])
+        return bool(waiting)
 
     def _let_go(self, there: Sequence[Region], now: datetime) -> None:
         cells = self._outlook(there, now)
@@ -129,12 +144,13 @@ class Keeper:
             verdict = self._judge(tx, cells, now, is_locked=True)
             held.set_rates(tx, verdict.rates)
             moved = self._move(tx, verdict, cells, there=there, now=now)
+            cut = _cut_off(tx, verdict.parts, now)
             held.let_go(tx, [*verdict.free, *moved])
             held.hold(tx, {name: (one.budget_id, until(one, now)) for name, one in verdict.waiting.items()})
             reserved.forget_counts(tx, [one.budget_id for one in budgets.list_(tx)])
         window = window_index(now)
         self._tried = {name: at for name, at in self._tried.items() if at == window}
-        self._tried |= dict.fromkeys([*verdict.free, *moved], window)
+        self._tried |= dict.fromkeys([*verdict.free, *moved, *cut], window)
 
     def _judge(self, tx: Tx, cells: Foreseen, now: datetime, *, is_locked: bool) -> _Verdict:
         """Say what becomes of the chunks that wait, the most urgent first; ``is_locked``: nobody else judges them."""
@@ -157,6 +173,9 @@ class Keeper:
                 continue
             if lacking.action is Action.DOWNGRADE and self._fits_smaller(chunk, rooms, cells, now):
                 verdict.smaller.append(chunk.chunk_id)
+            elif not is_tried and (tokens := rooms.take_part(chunk, rates, now)):
+                verdict.parts[chunk.chunk_id] = tokens
+                verdict.rates[chunk.chunk_id] = rates
             if chunk.held_by != lacking.budget_id or chunk.held_until != until(lacking, now):
                 verdict.waiting[chunk.chunk_id] = lacking
         return verdict
@@ -187,3 +206,26 @@ class Keeper:
         for name in moved:
             verdict.waiting.pop(name, None)
         return sorted(moved)
+
+
+def _rates(chunk: Chunk, cells: Foreseen) -> Rates:
+    if chunk.is_placed and chunk.region is not None and chunk.window_at is not None:
+        return cells.at(chunk.model, chunk.region, chunk.window_at)
+    return cells.best(chunk.model, chunk.regions, chunk.deadline_at)
+
+
+def _cut_off(tx: Tx, parts: Mapping[str, int], now: datetime) -> list[str]:
+    """Cut items of at most so many tokens off held chunks, the shortest first, and return the new chunks: not held.
+
+    A chunk is the only unit that is placed: one that is larger than its budget would wait for ever.
+    """
+    made: list[NewChunk] = []
+    for chunk_id, tokens in parts.items():
+        found = sorted(items.of_chunk(tx, chunk_id), key=lambda one: (one.est_tokens, one.item_id))
+        sums = itertools.accumulate(item.est_tokens for item in found)
+        taken = [item for item, total in zip(found, sums, strict=True) if total <= tokens]
+        if taken:
+            made.append(leases.part_of(chunks.get(tx, chunk_id), taken))
+    chunks.insert_many(tx, made, created_at=now)
+    chunks.shrink(tx, [str(one.parent_chunk_id) for one in made], at=now)
+    return [one.chunk_id for one in made]

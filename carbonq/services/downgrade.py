@@ -93,7 +93,7 @@ class Tiering:
     def __init__(
         self, db: Database, clock: Clock, *, models: Mapping[str, Model], regions: Sequence[Region], policy: TierPolicy
     ) -> None:
-        """Take the settings. Without a model that has a smaller one nothing is ever done."""
+        """Take the settings. Without a model that has a smaller one nothing is moved."""
         self._db, self._clock, self._policy = db, clock, policy
         self._models, self._regions = models, regions
         self._larger = sorted(model.name for model in models.values() if model.smaller is not None)
@@ -101,8 +101,6 @@ class Tiering:
 
     def tidy(self) -> None:
         """Give back what failed on a smaller model, and move what is about to start. Raises StoreUnavailable."""
-        if not self._larger:
-            return
         with self._db.read() as tx:
             is_idle = not downgrades.failed(tx) and not self._dirty(tx)
         if is_idle:
@@ -138,7 +136,7 @@ class Tiering:
 
     def _dirty(self, tx: Tx) -> list[str]:
         limit = self._policy.above_g_per_kwh
-        if limit is None:
+        if limit is None or not self._larger:
             return []
         found = downgrades.about_to_start(tx, self._larger, self._clock.now() + WINDOW)
         return [chunk_id for chunk_id, rate in found if float(rate) > limit]
@@ -188,6 +186,8 @@ class _Moved:
             "parent_chunk_id": parent.chunk_id,
             "downgraded": reason,
             "longest_item": max(item.est_tokens for item in held),
+            "impact_pg_per_token": None,  # another model's; budgets look at it anew
+            "inventory_pg_per_token": None,
         }
         return NewChunk(**values)
 

@@ -60,6 +60,8 @@ def change(tx: Tx, changes: Sequence[Change]) -> None:
     none = [None] * len(changes)
     values = {one.name: [getattr(change, one.name) for change in changes] for one in fields(Change)}
     values |= {"region": none, "window_at": none, "placement_id": none, "error": none}
+    # What was expected was of the other model; budgets look at it anew.
+    values |= {"impact_pg_per_token": none, "inventory_pg_per_token": none}
     update_columns(tx, chunks, "chunk_id", values, where=_MAY_CHANGE, state=ChunkState.WAITING.value)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, date, datetime
 from typing import Any, NamedTuple
 
-from sqlalchemy import ColumnElement, exists, func, select
+from sqlalchemy import ColumnElement, exists, func, or_, select
 
 from carbonq.budget import Book, Line
 from carbonq.model import ChunkState
@@ -41,6 +41,7 @@ class Chunk(NamedTuple):
     window_at: datetime | None
     held_by: str | None
     held_until: datetime | None
+    region: str | None
     is_downgraded: bool
     may_downgrade: bool | None
 
@@ -54,7 +55,7 @@ _COLUMNS: list[Any] = [
     *(chunks.c.chunk_id, chunks.c.for_tenant, chunks.c.product_line, chunks.c.workload),
     *(chunks.c.model, chunks.c.regions, chunks.c.deadline_at, chunks.c.est_tokens, chunks.c.longest_item),
     *(chunks.c[name] for name in RATES.values()),
-    *(chunks.c.state, chunks.c.window_at, chunks.c.held_by, chunks.c.held_until),
+    *(chunks.c.state, chunks.c.window_at, chunks.c.held_by, chunks.c.held_until, chunks.c.region),
     *(chunks.c.downgraded.is_not(None), chunks.c.may_downgrade),
 ]
 
@@ -64,7 +65,7 @@ def _found(tx: Tx, *terms: ColumnElement[bool], limit: int | None = None) -> lis
     found: list[Chunk] = []
     for row in tx.execute(statement):
         chunk_id, tenant, product_line, workload, model, regions, deadline_at, tokens, longest, *rest = row
-        impact, inventory, state, window_at, held_by, held_until, is_downgraded, may_downgrade = rest
+        impact, inventory, state, window_at, held_by, held_until, region, is_downgraded, may_downgrade = rest
         found.append(
             Chunk(
                 chunk_id=chunk_id,
@@ -79,6 +80,7 @@ def _found(tx: Tx, *terms: ColumnElement[bool], limit: int | None = None) -> lis
                 window_at=window_at,
                 held_by=held_by,
                 held_until=held_until,
+                region=region,
                 is_downgraded=bool(is_downgraded),
                 may_downgrade=may_downgrade,
             )
@@ -121,11 +123,9 @@ def item_sizes(tx: Tx, tenants: Collection[str]) -> list[tuple[str, Line, int, i
 
 
 def without_rate(tx: Tx, books: Collection[Book], *, limit: int) -> list[Chunk]:
-    """Return chunks that have no place and of which nothing is expected yet in some books."""
-    unknown = chunks.c[RATES[next(iter(books))]].is_(None)
-    for book in books:
-        unknown |= chunks.c[RATES[book]].is_(None)
-    return _found(tx, chunks.c.state == ChunkState.WAITING.value, unknown, limit=limit)
+    """Return chunks with no ticket out of which it is not known in one of some books what is expected."""
+    unknown = or_(*(chunks.c[RATES[book]].is_(None) for book in books))
+    return _found(tx, chunks.c.state.in_(_IDLE), chunks.c.dispatched_at.is_(None), unknown, limit=limit)
 
 
 def set_rates(tx: Tx, found: Mapping[str, Mapping[Book, int | None]]) -> None:

@@ -294,7 +294,7 @@ def split(tx: Tx, chunk_id: str, *, attempt: int, now: datetime) -> list[str]:
     parent = chunk_rows.get(tx, chunk_id)
     rows = sorted(item_rows.of_chunk(tx, chunk_id), key=lambda item: (item.est_tokens, item.item_id))
     middle = len(rows) // 2
-    halves = [_child(parent, half) for half in (rows[:middle], rows[middle:])]
+    halves = [part_of(parent, half) for half in (rows[:middle], rows[middle:])]
     chunk_rows.insert_many(tx, halves, created_at=now)
     names = [half.chunk_id for half in halves]
     tx.execute(update(chunks).where(chunks.c.chunk_id.in_(names)).values(attempt=attempt))
@@ -302,7 +302,8 @@ def split(tx: Tx, chunk_id: str, *, attempt: int, now: datetime) -> list[str]:
     return names
 
 
-def _child(parent: Chunk, half: Sequence[Item]) -> NewChunk:
+def part_of(parent: Chunk, half: Sequence[Item]) -> NewChunk:
+    """Return a chunk of some of a chunk's items, alike in all else but what budgets hold back."""
     tokens = sum(item.est_tokens for item in half)
     part = tokens / parent.est_tokens if parent.est_tokens else 0.5
     return NewChunk(

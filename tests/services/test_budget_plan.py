@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -10,9 +12,10 @@ import pytest
 
 from carbonq.budget import Action, Level
 from carbonq.model import ChunkState, LatePolicy, Signal
-from carbonq.services import budget_plan, dispatch, expire, foreseen, why
+from carbonq.services import budget_plan, dispatch, downgrade, expire, foreseen, plan, why
+from carbonq.services.budget_tick import Keeper
 from carbonq.services.cancel import cancel
-from carbonq.store import budgets, placements, waiting
+from carbonq.store import budgets, placements, tables, waiting
 from carbonq.store.database import Database
 from tests.services.budget_world import DAY, NORTH, SOUTH, World
 from tests.services.planning import Broker
@@ -293,3 +296,124 @@ def test_a_job_says_by_which_budget_it_is_held_and_until_when(world: World) -> N
         "or its next period: a budget's cap comes before a deadline."
     )
     assert "held by a budget 1" in page.summary
+
+
+def test_work_from_before_a_budget_keeps_its_place_and_what_has_none_is_asked(world: World) -> None:
+    world.submit(20_000, deadline_at=hours(world, 3))
+    world.plan()
+    world.submit(20_000)
+    world.jobs.chunk()  # cut, and not placed yet
+    world.budget(3, Action.QUEUE)
+    world.plan()
+    first, second = world.chunks()
+    assert (first.state, first.impact_pg_per_token) == ("placed", 100_000_000)
+    assert (second.state, second.held_by is not None) == ("waiting", True)
+    assert world.status().reserved_g == 2
+    assert world.status().unknown_reserved == 0
+
+
+def test_with_every_source_down_work_runs_and_is_asked_again_once_rates_are_known(
+    database: Database, tmp_path: Path
+) -> None:
+    world = World(database, tmp_path)
+    world.budget(3, Action.QUEUE)
+    world.submit(20_000, deadline_at=hours(world, 3))
+    world.submit(20_000)
+    world.plan()
+    assert [one.state for one in world.chunks()] == ["placed", "placed"]
+    assert (world.status().unknown_reserved, world.status().reserved_g) == (2, 0)
+    world.foresee(north=["100"])
+    world.plan()
+    assert world.status().unknown_reserved == 0
+    assert [one.state for one in world.chunks()] == ["placed", "placed"]  # what has a place keeps it
+
+
+def test_a_chunk_that_goes_back_to_the_model_asked_for_is_asked_again(world: World) -> None:
+    world.budget(1, Action.DOWNGRADE)
+    world.submit(20_000)
+    world.plan()
+    (chunk,) = world.chunks()
+    assert chunk.model == "small"
+    with world.db.write() as tx:  # its try on the smaller model failed
+        values = {"state": "waiting", "error": "it cannot", "region": None, "window_at": None, "placement_id": None}
+        tx.execute(tables.chunks.update().values(**values))
+        values = {
+            "chunk_id": chunk.chunk_id,
+            "token": chunk.token - 1,
+            "attempt": 1,
+            "worker_id": "w",
+            "region": "north",
+        }
+        times = {"started_at": world.clock.now(), "machine_started_at": world.clock.now()}
+        tx.execute(tables.attempts.insert().values(**values, **times, outcome="failed"))
+        restored = downgrade.restore(
+            tx, models=world.models, regions=(NORTH, SOUTH), now=world.clock.now(), factor=world.clock.factor
+        )
+    assert len(restored) == 1
+    world.plan()
+    last = next(one for one in world.chunks() if one.chunk_id in restored)
+    assert (last.model, last.state, last.held_by is not None) == ("words", "waiting", True)
+    assert world.status().reserved_g == 0
+
+
+def test_plans_and_submits_at_once_never_let_more_go_than_fits(world: World) -> None:
+    world.budget(4, Action.QUEUE)
+    world.budget(100, Action.REJECT, level=Level.PRODUCT_LINE, name="search")
+    for number in range(8):
+        world.submit(10_000, deadline_at=hours(world, 2 + number))
+    world.jobs.chunk()
+    keepers = [world.new_keeper() for _ in range(3)]
+    start = threading.Barrier(4)
+
+    def tick(keeper: Keeper) -> None:
+        start.wait()
+        for _ in range(3):
+            keeper.tick()
+            plan.plan_waiting(
+                world.db,
+                world.clock,
+                models=world.models,
+                worker_alive_s=86_400.0,
+                max_stale_s=86_400.0,
+                is_forced=True,
+            )
+
+    def more() -> None:
+        start.wait()
+        for _ in range(4):
+            world.submit(10_000)
+
+    with ThreadPoolExecutor(4) as pool:
+        for done in [*(pool.submit(tick, one) for one in keepers), pool.submit(more)]:
+            done.result()
+    world.plan()
+    found = world.status()
+    assert found.reserved_g == 4
+    assert [one.state for one in world.chunks()].count("placed") == 4
+    assert found.waiting_chunks > 0
+    assert world.status("search").reserved_g == 12  # accepted work keeps its reservation while it waits
+
+
+def test_a_chunk_larger_than_its_budget_is_cut_to_what_fits(world: World) -> None:
+    world.budget(3, Action.QUEUE)
+    job = world.submit(*[5_000] * 10)  # one chunk of 5 g
+    world.plan()
+    waiting, placed = sorted(world.chunks(), key=lambda one: one.state, reverse=True)
+    assert (placed.state, placed.items_count, placed.est_tokens) == ("placed", 6, 30_000)
+    assert (waiting.state, waiting.items_count, waiting.est_tokens) == ("waiting", 4, 20_000)
+    assert (world.status().reserved_g, world.status().left_g, world.status().waiting_chunks) == (3, 0, 1)
+    world.run(placed.chunk_id)
+    world.pass_on(hours=16, minutes=1)  # midnight: the rest fits
+    world.foresee(north=["100"])
+    world.plan()
+    assert sorted(one.state for one in world.chunks()) == ["done", "placed"]
+    assert world.jobs.job(job.job_id).items_succeeded == 6
+
+
+def test_room_for_a_crumb_cuts_nothing(world: World) -> None:
+    world.budget("2.1", Action.QUEUE)
+    world.submit(20_000, deadline_at=hours(world, 3))
+    world.submit(*[1_000] * 20)  # 2 g; 0.1 g is left
+    world.plan()
+    assert [one.items_count for one in world.chunks()] == [1, 20]
+    assert world.status().waiting_chunks == 1
