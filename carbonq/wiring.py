@@ -260,6 +260,7 @@ def make_models(settings: Settings) -> dict[str, Model]:
     """Return the built-in and the configured models by name, their tiers checked. Raises ConfigError."""
     made = catalogue.catalogue({name: model.model_dump() for name, model in settings.models.items()})
     tiers.check(made, make_regions(settings))
+    make_tiers(settings)
     return made
 
 

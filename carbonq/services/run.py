@@ -152,8 +152,7 @@ class _Run:
         self._attempt = attempt
         self._site = attempt.site
         self._taken = taken
-        self._is_downgraded = taken.claim.chunk.downgraded is not None
-        self._lines = self._lines_of(taken)
+        self._lines, self._may_return = self._downgraded(taken)
         chunk, longest_s = taken.claim.chunk, batching.longest_s(self._site.limits.lease_s)
         self._cutter = batching.Cutter(taken.items, attempt.model, longest_s=longest_s)
         is_foretold = chunk.est_tokens > 0 and chunk.est_duration_s > 0
@@ -168,12 +167,17 @@ class _Run:
         self._held = 0  # items of jobs that are paused
         self._cancelled = 0  # items that had not run when their jobs were cancelled
 
-    def _lines_of(self, taken: _Taken) -> Lines:
-        if not self._is_downgraded:
-            return Lines(self._site.blobs, taken.items, taken.infos)
-        requested = next(iter(taken.infos.values())).requested_model if taken.infos else ""
-        body_of = partial(tiers.body_for, model=self._attempt.model, requested=self._site.models.get(requested))
-        return Lines(self._site.blobs, taken.items, taken.infos, body_of=body_of)
+    def _downgraded(self, taken: _Taken) -> tuple[Lines, bool]:
+        """Return the input lines as they are asked of the model, and whether what it refuses may go back to a larger.
+
+        ``services/downgrade.restore`` brings it there; were that in vain, its tries would end as others do.
+        """
+        if taken.claim.chunk.downgraded is None or not taken.infos:
+            return Lines(self._site.blobs, taken.items, taken.infos), False
+        requested = self._site.models.get(next(iter(taken.infos.values())).requested_model)
+        body_of = partial(tiers.body_for, model=self._attempt.model, requested=requested)
+        lines = Lines(self._site.blobs, taken.items, taken.infos, body_of=body_of)
+        return lines, requested is not None and taken.claim.attempt <= self._site.limits.max_attempts
 
     def run(self) -> Result:
         committer = Committer(self._attempt, self._taken.infos)
@@ -235,7 +239,7 @@ class _Run:
         except _GiveUp as error:
             return self._failing(str(error), is_counted=error.is_counted)
         if self._left:
-            where = " on the model that was asked for" if self._is_downgraded else ""
+            where = " on the model that was asked for" if self._may_return else ""
             return self._failing(f"{self._left} items failed in the engine; they are tried again{where}")
         if self._held:
             return Final("give_back", AttemptOutcome.YIELDED, is_counted=False)
@@ -324,12 +328,10 @@ class _Run:
     def _sort(self, batch: Sequence[Item], answers: Sequence[EngineResult], burnt: Burnt) -> None:
         """Keep the answers, but leave the items that another attempt may mend; their energy is the others'.
 
-        What a smaller model refuses, the one that was asked for may take: ``services/downgrade.restore``.
+        What a smaller model refuses, the one that was asked for may take.
         """
-        if self._is_downgraded or self._taken.claim.attempt < self._site.limits.max_attempts:
-            again = [
-                answer.is_retryable or (self._is_downgraded and answer.error_code is not None) for answer in answers
-            ]
+        if self._may_return or self._taken.claim.attempt < self._site.limits.max_attempts:
+            again = [answer.is_retryable or (self._may_return and answer.error_code is not None) for answer in answers]
             self._left += sum(again)
             batch = [item for item, is_again in zip(batch, again, strict=True) if not is_again]
             answers = [answer for answer, is_again in zip(answers, again, strict=True) if not is_again]
@@ -341,7 +343,7 @@ class _Run:
     def _failed(self, batch: Sequence[Item], error: EngineError) -> None:
         self._failures += 1
         may_retry = error.is_retryable and self._taken.claim.attempt < self._site.limits.max_attempts
-        may_retry |= self._is_downgraded
+        may_retry |= self._may_return
         logger.warning("engine failed on %d items: %s", len(batch), error)
         if len(batch) == 1 and not may_retry:
             failed = EngineResult(ENGINE_FAILED, None, 0, error_code=error.code, error_message=error.message)
@@ -362,7 +364,7 @@ class _Run:
         claim = self._taken.claim
         logger.warning("engine of %s is away: %s", self._attempt.model.name, error)
         is_counted = self._site.clock.now() > claim.chunk.deadline_at + PATIENCE
-        if is_counted and claim.attempt >= self._site.limits.max_attempts and not self._is_downgraded:
+        if is_counted and claim.attempt >= self._site.limits.max_attempts and not self._may_return:
             gone = EngineResult(503, None, 0, error_code=error.code, error_message=error.message)
             self._keep(batch, [gone] * len(batch), self._attempt.end("failed"))
             return

@@ -16,6 +16,13 @@ def upgrade() -> None:
     op.add_column("engine_batches", sa.Column("downgraded", sa.Text(), nullable=True))
     is_downgraded = sa.text("downgraded IS NOT NULL")
     op.create_index(
+        "ix_chunks_downgraded",
+        "chunks",
+        ["state"],
+        sqlite_where=is_downgraded,
+        postgresql_where=is_downgraded,
+    )
+    op.create_index(
         "ix_engine_batches_downgraded",
         "engine_batches",
         ["window_at"],
@@ -26,6 +33,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     op.drop_index("ix_engine_batches_downgraded", "engine_batches")
+    op.drop_index("ix_chunks_downgraded", "chunks")
     op.drop_column("engine_batches", "downgraded")
     op.drop_column("chunks", "may_downgrade")
     op.drop_column("chunks", "downgraded")

@@ -32,6 +32,7 @@ from carbonq.store import chunks, downgrades, holds, leases, placements, regions
 from carbonq.store.database import Database
 from carbonq.store.dialect import machine_now
 from carbonq.store.placements import Placed
+from carbonq.tiers import OFF
 from tests.services.jobs import World, line
 from tests.store.rows import T0
 
@@ -283,6 +284,15 @@ def test_what_failed_on_the_smaller_model_goes_back_to_the_one_asked_for(world: 
     assert world.held() == {again: ["a-0", "a-1"]}
     # It is not sent back and forth.
     assert world.downgrade([after]) == set()
+
+
+def test_it_goes_back_though_the_settings_name_no_smaller_model_any_more(world: Bench) -> None:
+    (chunk,) = world.items("one")
+    world.downgrade([chunk])
+    _try(world, chunk.chunk_id, AttemptOutcome.FAILED)
+    models = {"big": replace(BIG, smaller=None), "small": replace(SMALL, smaller=None)}
+    service.Tiering(world.db, world.clock, models=models, regions=REGIONS, policy=OFF).tidy()
+    assert [one.model for one in world.chunks()] == ["big"]
 
 
 def test_what_was_given_back_for_another_reason_stays_on_the_smaller_model(world: Bench) -> None:

@@ -316,6 +316,31 @@ def test_what_the_smaller_model_refuses_is_run_by_the_one_that_was_asked_for(run
     assert running.energy_uj() == running.energy_uj("item") == (3 + 4) * ITEM_UJ
 
 
+def test_what_nobody_brings_back_ends_as_other_tries_do(running: Running) -> None:
+    small = FakeEngine(model="fake-small", bad_items={"s0": "theirs"}, on_item=running.small_item)
+    running.use(FAKES, {MODEL.name: running.large, "fake-small": small})
+    job_id = running.job(1, prefix="s")
+    chunk_id = running.chunk(job_id)
+    running.smaller(chunk_id)
+    most = running.site.limits.max_attempts
+    for _ in range(most):
+        assert run_chunk(running.site, chunk_id, GO) is Result.GIVEN_BACK
+        running.dispatch(chunk_id)
+    assert run_chunk(running.site, chunk_id, GO) is Result.DONE
+    assert running.states(job_id) == {"failed": 1}
+    running.check_once(job_id)
+
+
+def test_a_model_that_left_the_settings_is_not_waited_for(running: Running) -> None:
+    small = FakeEngine(model="fake-small", bad_items={"s0": "theirs"}, on_item=running.small_item)
+    job_id = running.job(1, prefix="s")
+    chunk_id = running.chunk(job_id)
+    running.smaller(chunk_id)
+    running.use({"fake-small": FAKES["fake-small"]}, {"fake-small": small})
+    assert run_chunk(running.site, chunk_id, GO) is Result.DONE
+    assert running.states(job_id) == {"failed": 1}
+
+
 def test_an_item_that_both_refuse_fails_with_the_word_of_the_one_asked_for(running: Running) -> None:
     bad = {"s0": "not_mine"}
     small = FakeEngine(model="fake-small", bad_items={"s0": "theirs"}, on_item=running.small_item)

@@ -173,6 +173,12 @@ chunks = Table(
         postgresql_where=text("held_by IS NOT NULL"),
     ),
     Index(
+        "ix_chunks_downgraded",
+        "state",
+        sqlite_where=text("downgraded IS NOT NULL"),
+        postgresql_where=text("downgraded IS NOT NULL"),
+    ),
+    Index(
         "ix_chunks_done",
         "finished_at",
         sqlite_where=text("state = 'done'"),
