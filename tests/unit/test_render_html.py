@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from decimal import Decimal
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +16,7 @@ from carbonq.render import html as pages
 from carbonq.render.chapters import sheet_of
 from carbonq.render.html import html
 from carbonq.render.sheet import MOST_ROWS
+from carbonq.report import sections
 from tests.unit.rendered import HARD, HOSTILE, crowded, empty, estimated, named, unrated
 from tests.unit.reports import example
 
@@ -130,3 +132,9 @@ def test_the_books_are_in_no_drawing_together() -> None:
     for figure in re.findall(r"<figure>.*?</figure>", html(example()), re.DOTALL):
         kinds = {kind for kind in ("impact", "inventory") if re.search(rf'class="{kind}[" -]', figure)}
         assert len(kinds) <= 1, figure[:200]
+
+
+def test_the_documentation_names_every_section() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reports.md").read_text(encoding="utf-8")
+    table = page.partition("| chapter |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"`([a-z_.]+)`", table)) == set(sections())
