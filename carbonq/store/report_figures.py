@@ -21,6 +21,9 @@ from carbonq.store.tables import engine_batches, entries, facts, jobs, placement
 #: What one query covers: its groups are sorted in memory, and nothing of the month is held but sums.
 STEP = timedelta(hours=1)
 
+#: The same where fewer things are told apart.
+DAY = timedelta(days=1)
+
 
 @dataclass(frozen=True, slots=True)
 class Span:
@@ -119,12 +122,16 @@ def by_model(tx: Tx, span: Span, tenant: str | None) -> list[tuple[str | None, s
     terms = [*_terms(span), entries.c.kind == EntryKind.ITEM.value]
     terms += [] if tenant is None else [entries.c.tenant == tenant]
     names = ("emission_g", "inventory_g")
-    rows = tx.execute(_statement(tx, keys, names, terms), {"start_at": span.start_at, "end_at": span.end_at})
-    found: list[tuple[str | None, str, str, Sums]] = []
-    for row in rows:
-        values: list[Any] = list(row)
-        found.append((values[0], values[1], values[2], _sums(values, len(keys), names)))
-    return found
+    statement = _statement(tx, keys, names, terms)
+    found: dict[tuple[str | None, str, str], Sums] = {}
+    at = span.start_at
+    while at < span.end_at:
+        for row in tx.execute(statement, {"start_at": at, "end_at": min(at + DAY, span.end_at)}):
+            values: list[Any] = list(row)
+            key = (values[0], values[1], values[2])
+            found[key] = found.get(key, Sums()).plus(_sums(values, len(keys), names))
+        at += DAY
+    return [(*key, sums) for key, sums in found.items()]
 
 
 def facts_of(tx: Tx, wanted: Iterable[str]) -> dict[str, Fact]:
