@@ -21,6 +21,8 @@ from carbonq.services.group_commit import GroupStore, Waiting
 from carbonq.services.standing import Standing
 from carbonq.store import tables
 from carbonq.store.database import Database
+from carbonq.terms import Terms
+from tests.services import batching
 from tests.services.budget_world import NORTH, SOUTH, World
 from tests.services.grouped import checked
 from tests.services.jobs import request
@@ -204,3 +206,17 @@ def test_a_kept_count_is_never_below_what_is_counted(world: World) -> None:
         kept = tx.execute(select(tables.budget_counts)).one()
     assert kept.reserved_ug == 3_000_000
     assert budget.statuses(world.db, world.clock.now())[0].reserved_g == 3
+
+
+def test_a_batch_that_does_not_fit_fails_and_says_why(world: World) -> None:
+    world.budget(3, tenant="default")
+    line = b'{"custom_id":"%d","method":"POST","url":"/v1/embeddings","body":{"model":"words","input":"%s"}}\n'
+    data = b"".join(line % (number, b"a" * 80_000) for number in range(2))  # 4 g
+    terms = Terms(workload="backfill")
+    refused, taken = batching.add(world.jobs, data, terms), batching.add(world.jobs, data[: len(data) // 2], terms)
+    assert batching.read(world.jobs, gate=world.gate) == 2
+    failed = batching.get(world.jobs, refused)
+    assert (failed.state, batching.errors(failed)) == ("failed", [("carbon_budget_exceeded", None, None)])
+    (job,) = batching.jobs_of(world.jobs, taken)
+    assert job.impact_pg_per_token == 100_000_000
+    assert world.status().reserved_g == 2
