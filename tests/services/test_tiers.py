@@ -24,6 +24,7 @@ from carbonq.models import WORDLLAMA_256
 from carbonq.ratebook import RateBook
 from carbonq.services import downgrade as downgrading
 from carbonq.services import summary, tiers
+from carbonq.services.dispatch import dispatch
 from carbonq.services.downgrade import Tiering
 from carbonq.services.plan import plan_waiting
 from carbonq.services.refresh import refresh
@@ -35,7 +36,7 @@ from carbonq.store.figures import Scope
 from carbonq.testing import FakeEngine
 from carbonq.tiers import OFF, TierPolicy
 from tests.services.jobs import line
-from tests.services.planning import NORTH, SOUTH, SetClock, add_chunks, chunk, open_regions
+from tests.services.planning import NORTH, SOUTH, Broker, SetClock, add_chunks, chunk, open_regions, place
 from tests.services.running import ITEM_UJ, MODEL, REGION, Bench
 from tests.services.test_downgrade import BIG
 from tests.services.test_downgrade import Bench as World
@@ -164,6 +165,49 @@ def test_what_is_about_to_start_on_a_dirty_grid_goes_to_the_smaller_model(databa
     # And it stays, whatever the rate is then.
     tiering(database, clock, 5_000.0).tidy()
     assert models_of(database, late[:1]) == ["m-small"]
+
+
+def test_a_ticket_or_a_smaller_model_but_never_both(database: Database) -> None:
+    clock, broker = SetClock(), Broker()
+    roomy = replace(NORTH, slots=20)
+    open_regions(database, roomy)
+    names = add_chunks(database, 40)
+    for name in names:
+        place(database, name, roomy.name, clock.now())
+    moved: set[str] = set()
+    ready = threading.Barrier(2)
+
+    def send() -> None:
+        ready.wait()
+        dispatch(database, broker, clock, redispatch_after_s=10, worker_alive_s=15)
+
+    def move() -> None:
+        ready.wait()
+        for start in range(0, len(names), 4):
+            with database.write() as tx:
+                moved.update(
+                    downgrading.downgrade(
+                        tx,
+                        names[start : start + 4],
+                        models=TALKERS,
+                        regions=[roomy],
+                        now=clock.now(),
+                        factor=1.0,
+                        reason=DowngradeReason.BUDGET,
+                    )
+                )
+
+    threads = [threading.Thread(target=act) for act in (send, move)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    sent = {chunk_id for _, chunk_id in broker.sent}
+    assert sent.isdisjoint(moved) and sent | moved == set(names)
+    assert {chunk(database, name).model for name in sent} <= {"m"}
+    assert {(one.model, one.state, one.dispatched_at) for one in (chunk(database, name) for name in moved)} == {
+        ("m-small", "waiting", None)
+    }
 
 
 def test_without_a_limit_nothing_is_moved(sqlite_database: Database) -> None:
