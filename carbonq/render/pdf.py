@@ -185,13 +185,20 @@ class _Writer:
             document.ln(8)
             self._font(9.5, "B")
             self._text(words.title, 14)
-        self._font(7.5 if words.is_code else 8.5, family="mono" if words.is_code else "sans")
+        self._font(6.7 if words.is_code else 8.5, family="mono" if words.is_code else "sans")
         document.ln(3)
         if words.is_notice or words.is_code:
             document.set_fill_color(*(_NOTICE if words.is_notice else _HEAD))
             text = "\n".join(map(self._known, words.text.splitlines()))
             document.multi_cell(
-                document.epw, 13, text, align="L", fill=True, padding=(3, 7), new_x="LMARGIN", new_y="NEXT"
+                document.epw,
+                11 if words.is_code else 13,
+                text,
+                align="L",
+                fill=True,
+                padding=(3, 7),
+                new_x="LMARGIN",
+                new_y="NEXT",
             )
         else:
             self._text(words.text, 12.5)

@@ -207,8 +207,8 @@ def test_one_report_is_made_at_a_time_and_few_wait() -> None:
             async with asyncio.timeout(30):
                 while desk._limiter.statistics().tasks_waiting < 2:
                     await asyncio.sleep(0)  # until they have come to wait
-            with pytest.raises(QuotaExceeded) as refused:
-                await desk.make(lambda: 0)
+                with pytest.raises(QuotaExceeded) as refused:
+                    await desk.make(lambda: 0)
             assert refused.value.code == "reports_busy" and (refused.value.retry_after_s or 0) >= 5
         finally:
             done.release(4)
