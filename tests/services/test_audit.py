@@ -144,3 +144,13 @@ def test_pages_are_bounded(database: Database, monkeypatch: pytest.MonkeyPatch) 
     assert check(given).problems == []
     assert len(small["pages"]) > len(whole["pages"])
     assert small["sums"] == whole["sums"]
+
+
+def test_an_engine_batch_over_the_end_of_an_hour_is_in_it_once(database: Database) -> None:
+    configure(database)
+    windows = [datetime(2026, 3, 2, 8, 55, tzinfo=UTC), datetime(2026, 3, 2, 9, tzinfo=UTC)]
+    parts = [MeteredPart(at, at, at + timedelta(seconds=60), 0.5, None, 1_000_003, None) for at in windows]
+    store(database, book(batch([item(n) for n in range(3)], parts)))
+    seal(database)
+    found = check(text(database))
+    assert (found.problems, found.entries) == ([], 6)
