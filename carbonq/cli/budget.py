@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -116,6 +117,11 @@ def show(
         if one["status"]["unknown_entries"]:
             count = one["status"]["unknown_entries"]
             say(f"{_label(one)}: {count:,} entries have no rate yet and are in no sum")
+        if one["status"]["unknown_reserved"]:
+            count = one["status"]["unknown_reserved"]
+            say(f"{_label(one)}: of {count:,} chunks or jobs nobody knows yet what they will emit; they are in no sum")
+    if idle := [_label(one) for one in found if _is_idle(one["status"])]:
+        say(f"nothing ran or waits in this period of {', '.join(idle)}; is each spelt as in its work?")
 
 
 @app.command()
@@ -238,6 +244,13 @@ def _row(one: Json) -> Json:
         "action": one["action"],
         "waiting chunks": now["waiting_chunks"],
     }
+
+
+def _is_idle(now: Json) -> bool:
+    """Say whether nothing at all counts in a budget, as where its name is misspelt; an item's counts nothing anyhow."""
+    grams = (now["spent_g"], now["reserved_g"])
+    counts = (now["unknown_entries"], now["unknown_reserved"], now["waiting_chunks"])
+    return None not in grams and not any(map(Decimal, grams)) and not any(counts)
 
 
 def _exact(grams: str | None) -> str | None:

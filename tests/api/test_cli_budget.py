@@ -48,7 +48,9 @@ def test_a_budget_from_beginning_to_end(harness: Harness) -> None:
     assert made.stderr == "product line =search: 5000.50 gCO2e a month, impact book; work that does not fit waits\n"
     again = json.loads(run("set", "--product-line", "=search", "--cap-g", "0.01", "--json").stdout)
     assert (again["cap_g"], again["action"]) == ("0.01", "queue")
+    assert "nothing ran or waits in this period of product line =search;" in run("show").stderr
     book(harness, "eb_1", tenant="acme")
+    assert "nothing ran" not in run("show").stderr
     (found,) = shown()
     header, row = (line.split() for line in run("show").stdout.splitlines())
     now = found["status"]
@@ -57,6 +59,9 @@ def test_a_budget_from_beginning_to_end(harness: Harness) -> None:
     assert row[4:6] == ["0.01", now["spent_g"].rstrip("0")], "every digit"
     assert row[-2:] == ["queue", "0"]
     assert "grams are gCO2e" in run("show").stderr
+    run("set", "--product-line", "=search", "--cap-g", "0.01", "--book", "inventory")
+    unknown = run("show").stderr
+    assert "3 entries have no rate yet and are in no sum" in unknown and "nothing ran" not in unknown
     gone = json.loads(run("remove", "--product-line", "=search", "--json").stdout)
     assert gone == {"id": found["id"], "object": "budget.deleted", "deleted": True}
     assert isinstance(run("remove", "--product-line", "=search").exception, NotFound)
