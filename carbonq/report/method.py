@@ -19,6 +19,12 @@ SAVING_WORDS = (
     "coverage says how much of the items' energy is compared."
 )
 
+#: What does not follow the time that a report is told as of.
+_MEASURED_WORDS = (
+    "Where jobs were held out at random or only observed, what was measured of them stands beside, of the ledger as it "
+    "was when the report was made; it is another way to the same question and is added to nothing."
+)
+
 _NONE = "none"
 
 #: How a meter's figure comes about.
@@ -44,7 +50,7 @@ def statement(head: Head, totals: Totals, gathered: Gathered) -> tuple[Text, ...
         Text("How energy was measured", tuple(_meters(gathered))),
         Text("PUE", tuple(_pue(gathered))),
         Text("Emission rates", tuple(_rates(gathered))),
-        Text("Savings and avoidable carbon", (SAVING_WORDS, nearest.WORDS)),
+        Text("Savings and avoidable carbon", (SAVING_WORDS, nearest.WORDS, _MEASURED_WORDS)),
         Text("Budgets and targets", tuple(_promises())),
         Text("Boundary", tuple(_boundary(head, totals))),
         Text("Limits", tuple(_limits(head, totals))),
