@@ -24,12 +24,14 @@ from carbonq.services import budget as core
 from carbonq.services import budget_alarms, budgets_admin
 from carbonq.services.budget_alarms import Thresholds
 from carbonq.services.budget_room import Gate
+from carbonq.services.deliver import Deliverer
 from carbonq.store import admin_log, clocks, keys
 from tests.api import batching
 from tests.api.harness import Harness
 from tests.api.inprocess import in_process
 from tests.api.test_contract import strays
 from tests.api.test_ledger import book
+from tests.services.test_deliver import Receivers
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -271,6 +273,8 @@ def test_alarms_come_by_stream_and_webhook(harness: Harness, admin: httpx.Client
     """From the ledger to whoever listens: what is booked uses the budget up, and the tenant is told."""
     hook = {"url": "https://example.com/hook", "event_types": list(events.BUDGET)}
     assert admin.post("/v1/webhooks", json=hook).status_code == 200
+    other = {**hook, "url": "https://example.org/jobs", "event_types": ["job.completed"]}
+    assert admin.post("/v1/webhooks", json=other).status_code == 200
     made = put(admin, cap_g="0.00001")
     book(harness, "eb_1", tenant="acme")
     now = harness.clock.now()
@@ -279,6 +283,11 @@ def test_alarms_come_by_stream_and_webhook(harness: Harness, admin: httpx.Client
         event = next(iter(carbonq.events(after=0)))
     assert (event.type, event.data["id"], event.created_at) == ("budget.exhausted", made["id"], now)
     assert Decimal(event.data["left_g"]) < 0
+    receivers = Receivers()
+    deliverer = Deliverer(harness.db, receivers, harness.clock)
+    deliverer.run()
+    assert deliverer.wait_idle(20)
+    assert receivers.got == [(hook["url"], event.id, "budget.exhausted")], "whoever asked for it, and nobody else"
 
 
 def refusal(**changes: Any) -> CarbonBudgetExceeded:
@@ -298,7 +307,7 @@ def test_a_refusal_comes_back_as_it_went_out(changes: Json) -> None:
     error = refusal(**changes)
     sent = problems.answer(error, "/v1/jobs")
     assert sent.status_code == 403
-    assert json.loads(sent.body)["cap_g"] == "5000", "for those who read RFC 9457's members, too"
+    assert json.loads(bytes(sent.body))["cap_g"] == "5000", "for those who read RFC 9457's members, too"
     back = answers.problem(answers.Answer("u", sent.status_code, dict(sent.headers), bytes(sent.body)))
     assert isinstance(back, CarbonBudgetExceeded)
     assert vars(back) == vars(error) | {"request_id": None}
