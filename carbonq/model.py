@@ -407,8 +407,8 @@ class NewChunk:
     """A group of items to be planned, leased and fenced as one. ``est_duration_s`` is machine seconds on one slot.
 
     ``model`` is what runs; ``downgraded`` says why where that is a smaller one than its jobs asked for. ``for_tenant``,
-    ``product_line`` and ``workload`` are those of all its items (``for_tenant`` None: they differ), ``longest_item`` the
-    tokens of the longest; ``held_by`` is the budget that holds it back.
+    ``product_line`` and ``workload`` are those of all its items (``for_tenant`` None: they differ), ``longest_item``
+    the tokens of the longest; ``held_by`` is the budget that holds it back.
     """
 
     chunk_id: str

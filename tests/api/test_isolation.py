@@ -63,11 +63,12 @@ LISTS = {
 
 #: Parameters and fields that name nobody's things.
 _NO_IDS = """
-    action as_of at book cap_g carbon completion_window deadline downgrade encoding_format endpoint event_type event_types expires_after file
-    clock format from g_per_1k_tokens head keep_old_secret_active_for_24_hours secret url
-    header hours input items kind late_policy level limit max_carbon_g max_tokens messages metadata model month months_back name order
-    output_expires_after product_line purpose region regions revision revisions section signal since source state status stream
-    stream_options to tokens workload zone If-Match If-None-Match If-Range Prefer Range
+    action as_of at book cap_g carbon clock completion_window deadline downgrade encoding_format endpoint
+    event_type event_types expires_after file format from g_per_1k_tokens head header hours input items
+    keep_old_secret_active_for_24_hours kind late_policy level limit max_carbon_g max_tokens messages metadata
+    model month months_back name order output_expires_after product_line purpose region regions revision
+    revisions secret section signal since source state status stream stream_options to tokens url workload zone
+    If-Match If-None-Match If-Range Prefer Range
 """
 NO_IDS = frozenset(_NO_IDS.split())
 
