@@ -98,6 +98,14 @@ def test_what_cannot_be_given_is_refused(harness: Harness, near: InProcess) -> N
         assert (answer.status, answer.json()["error"]["param"]) in {(400, param), (400, param.strip("_"))}, path
 
 
+def test_no_pass_over_the_ledger_is_taken_for_what_cannot_be_written(
+    near: InProcess, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reports.reports, "make", None)
+    for query in ("format=csv&section=nothing", "format=html&section=days", "format=xlsx", "months_back=99"):
+        assert near.ask("GET", f"{PATH}?{query}").status == 400, query
+
+
 def test_a_month_without_entries_is_a_report_that_says_so(near: InProcess) -> None:
     answer = near.ask("GET", f"{PATH}?format=html")
     assert answer.status == 200 and "The ledger has no entry of tenant acme in 2026-01" in answer.body.decode()

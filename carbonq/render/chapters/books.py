@@ -56,9 +56,7 @@ _PARTS = (
 
 
 def segments(book: Book, of: Grams) -> tuple[Segment, ...]:
-    """Return the parts of a bar of one book."""
-    if of.known_g is None:
-        return ()
+    """Return the parts of a bar of one book; where nothing is known, each is nothing, and nothing is drawn."""
     return tuple(Segment(kind.format(book.value), float(getattr(of, field))) for _, field, kind in _PARTS)
 
 

@@ -109,7 +109,8 @@ class _Sum:
     """The hours of one region alike in scope, source and how final they are, together."""
 
     hours: int = 0
-    kwh: Decimal = Decimal(0)
+    kwh: Decimal | None = None
+    unmetered: int = 0
     grams: Decimal | None = None
     weighted: Decimal | None = None
     rated_kwh: Decimal = Decimal(0)
@@ -151,21 +152,24 @@ def inventory(report: Report) -> Chapter | None:
     return made("inventory", "Location-based inventory", [words, found])
 
 
-_Of = tuple[str, str, str, str, str, str]
+_Of = tuple[str, str, str, str, str]
 
 
 def _summed(rows: Sequence[InventoryRow]) -> dict[_Of, _Sum]:
     found: dict[_Of, _Sum] = {}
     for row in rows:
         estimated = "" if row.is_estimated is None else "estimated" if row.is_estimated else "not estimated"
-        of = (row.region, row.scope, row.source or "", row.method or "", estimated, row.status)
-        one, rate = found.get(of, _Sum()), row.aer_g_per_kwh
+        gas = {"co2": "CO2 alone", "co2e": "CO2e"}.get(row.gas or "", row.gas or "")
+        told = ", ".join(said for said in (row.model, row.method, gas, estimated) if said)
+        of = (row.region, row.scope, row.source or "", told, row.status)
+        one, rate, kwh = found.get(of, _Sum()), row.aer_g_per_kwh, row.kwh
         found[of] = _Sum(
             one.hours + 1,
-            LEDGER_CONTEXT.add(one.kwh, row.kwh),
+            _added(one.kwh, row.kwh),
+            one.unmetered + row.unmetered_entries,
             _added(one.grams, row.inventory_g),
-            _added(one.weighted, None if rate is None else LEDGER_CONTEXT.multiply(rate, row.kwh)),
-            one.rated_kwh if rate is None else LEDGER_CONTEXT.add(one.rated_kwh, row.kwh),
+            _added(one.weighted, None if rate is None or kwh is None else LEDGER_CONTEXT.multiply(rate, kwh)),
+            one.rated_kwh if rate is None or kwh is None else LEDGER_CONTEXT.add(one.rated_kwh, kwh),
             one.unknown + row.unknown_entries,
         )
     return found
@@ -176,15 +180,16 @@ def _added(total: Decimal | None, more: Decimal | None) -> Decimal | None:
 
 
 def _inventory(of: _Of, one: _Sum, unit: figures.Unit) -> tuple[Cell, ...]:
-    region, scope, source, method, estimated, status = of
+    region, scope, source, told, status = of
+    unmetered = f"{figures.several(one.unmetered, 'entry', 'entries')} without a meter" if one.unmetered else ""
     unknown = f"{figures.several(one.unknown, 'entry', 'entries')} unknown" if one.unknown else ""
     return (
         name(region),
         Cell(scope),
-        Cell(source or "no rate", below=", ".join(said for said in (method, estimated) if said)),
+        Cell(source or "no rate", below=told),
         Cell(status),
         count(one.hours),
-        Cell(figures.number(one.kwh), figures.exact(one.kwh, "kWh")),
+        Cell(figures.number(one.kwh), figures.exact(one.kwh, "kWh"), unmetered),
         _rate(one.mean),
         grams(unit, one.grams, below=unknown),
     )

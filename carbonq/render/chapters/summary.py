@@ -21,7 +21,7 @@ def chapter(report: Report) -> Chapter:
 
 
 def _has_ran(report: Report) -> bool:
-    return report.totals.entries + report.totals.overhead_entries > 0
+    return bool(report.totals.energy)
 
 
 def _notices(report: Report) -> list[Block]:
