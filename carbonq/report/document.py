@@ -256,8 +256,10 @@ class InventoryRow:
     """Location-based inventory of one region and hour (UTC): all kinds but host_other, of one rate's provenance.
 
     ``scope`` is ``scope 2`` for owned and colocated regions, ``scope 3`` for rented ones. ``kwh`` is facility energy
-    (PUE in it). ``aer_g_per_kwh`` is the mean of the rates used, weighted by that energy; with no rate, it and
-    ``inventory_g`` are None and the energy still stands here. ``is_estimated`` is what the source says of its rate.
+    (PUE in it); it and ``energy_uj`` are None where no entry was metered, and lack ``unmetered_entries``.
+    ``aer_g_per_kwh`` is the mean of the rates used, weighted by that energy; with no rate, it and ``inventory_g`` are
+    None and the energy still stands here. ``model`` is the source's vintage, ``gas`` is ``co2`` or ``co2e``,
+    ``is_estimated`` is what the source says of its rate.
     """
 
     hour_at: datetime
@@ -266,11 +268,14 @@ class InventoryRow:
     ownership: str
     scope: str
     source: str | None
+    model: str | None
+    gas: str | None
     method: str | None
     is_estimated: bool | None
     status: str
-    energy_uj: int
-    kwh: Decimal
+    energy_uj: int | None
+    kwh: Decimal | None
+    unmetered_entries: int
     aer_g_per_kwh: Decimal | None
     inventory_g: Decimal | None
     unknown_entries: int

@@ -44,7 +44,7 @@ def totals(gathered: Gathered) -> Totals:
         prompt_tokens=items.sums.prompt_tokens,
         completion_tokens=items.sums.completion_tokens,
         entries=items.sums.entries,
-        overhead_entries=sum(sums.entries for key, sums in rows if key.kind != ITEM),
+        overhead_entries=overhead.sums.entries,
         item_energy_uj=energy_uj,
         overhead_energy_uj=overhead.sums.energy_uj,
         energy=_energy(rows),
@@ -185,7 +185,7 @@ def inventory(gathered: Gathered) -> tuple[InventoryRow, ...]:
 
     found: list[InventoryRow] = []
     for key, sums in sorted(gathered.inventory.items(), key=order):
-        hour = gathered.hours[key]
+        hour, is_metered = gathered.hours[key], sums.unmetered < sums.entries
         found.append(
             InventoryRow(
                 hour_at=key.hour_at,
@@ -194,11 +194,14 @@ def inventory(gathered: Gathered) -> tuple[InventoryRow, ...]:
                 ownership=key.ownership,
                 scope=SCOPES.get(key.ownership, key.ownership),
                 source=key.source,
+                model=key.model,
+                gas=key.gas,
                 method=key.method,
                 is_estimated=key.is_estimated,
                 status=key.status,
-                energy_uj=sums.energy_uj,
-                kwh=kwh(hour.facility_uj),
+                energy_uj=sums.energy_uj if is_metered else None,
+                kwh=kwh(hour.facility_uj) if is_metered else None,
+                unmetered_entries=sums.unmetered,
                 aer_g_per_kwh=hour.aer.value,
                 inventory_g=known(sums.inventory, sums.entries, sums.unrated_aer),
                 unknown_entries=sums.unrated_aer,

@@ -56,9 +56,15 @@ class InventoryKey(NamedTuple):
     ownership: str
     zone: str | None
     source: str | None
+    model: str | None
+    gas: str | None
     method: str | None
     is_estimated: bool | None
     status: str
+
+
+#: What the inventory tells apart of a rate.
+_PROVENANCE = ("zone", "source", "model", "gas", "method", "is_estimated")
 
 
 class Arrived(NamedTuple):
@@ -225,13 +231,9 @@ class Gathered:
         moer, aer = (None if one is None else known.rates[one] for one in (key.moer_rate_id, key.aer_rate_id))
         facility_uj = LEDGER_CONTEXT.multiply(sums.energy_uj, fact.pue)
         self._add_place(key.region, fact, (moer, aer), facility_uj)
-        row = InventoryKey(
-            hour_at,
-            key.region,
-            fact.ownership,
-            *(None, None, None, None) if aer is None else (aer.zone, aer.source, aer.method, aer.is_estimated),
-            key.aer,
-        )
+        row = InventoryKey(hour_at, key.region, fact.ownership, None, None, None, None, None, None, key.aer)
+        if aer is not None:
+            row = row._replace(**{name: getattr(aer, name) for name in _PROVENANCE})
         self.inventory.add(row, sums)
         hour = self.hours.setdefault(row, Hour())
         hour.facility_uj = LEDGER_CONTEXT.add(hour.facility_uj, facility_uj)

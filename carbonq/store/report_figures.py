@@ -83,13 +83,13 @@ def clocks(tx: Tx, span: Span, tenant: str | None) -> dict[str, int]:
 def hours(tx: Tx, span: Span, tenant: str | None) -> Iterator[tuple[datetime, list[Cell]]]:
     """Stream the span's sums by hour of the window; hours without entries are left out. One pass over the entries.
 
-    With ``tenant``, its own and the overhead, which is nobody's.
+    With ``tenant``, its own and all overhead: what others wasted is in the pool that a tenant's score shares.
     """
     is_saving = case((entries.c.saved_g.is_not(None), 1), else_=0)
     keys = (*_KEYS, is_saving)
     # Made once: for the hours of a month SQLAlchemy would take longer than the database.
     terms = _terms(span)
-    terms += [] if tenant is None else [or_(entries.c.tenant == tenant, entries.c.tenant.is_(None))]
+    terms += [] if tenant is None else [or_(entries.c.tenant == tenant, entries.c.kind != EntryKind.ITEM.value)]
     statement = _statement(tx, keys, _GRAMS, terms)
     count, at = len(_KEYS), span.start_at
     while at < span.end_at:

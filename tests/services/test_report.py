@@ -31,7 +31,7 @@ from carbonq.model import (
     Quality,
 )
 from carbonq.report import Report
-from carbonq.report.document import Grams
+from carbonq.report.document import Grams, SciRow
 from carbonq.services import report, settle, summary
 from carbonq.store import exports, ledger
 from carbonq.store.database import Database
@@ -39,6 +39,7 @@ from carbonq.store.exports import Selection
 from carbonq.store.figures import Scope
 from carbonq.store.tables import placements
 from carbonq.units import UJ_PER_KWH, WINDOW, from_quanta, quanta
+from tests.services.audited import wasted
 from tests.services.booked import configure, observe, store
 from tests.unit.bookings import (
     FACTS,
@@ -97,7 +98,7 @@ def agree(found: Grams, lines: Sequence[dict[str, str]], name: str) -> None:
     assert found.unknown_entries == sum(not line[column] for line in lines)
 
 
-def same(found: Decimal | None, wanted: Fraction | None) -> bool:
+def same(found: Decimal | int | None, wanted: Fraction | None) -> bool:
     return found is None and wanted is None if None in (found, wanted) else Fraction(found or 0) == wanted
 
 
@@ -108,7 +109,7 @@ def recompute(database: Database, made: Report) -> None:
     extra = [line for line in lines if line["kind"] in ("idle", "wasted", "gap")]
     sums = made.totals
     assert sums.items == sum(line["part"] == "1" for line in items)
-    assert (sums.entries, sums.overhead_entries) == (len(items), len(lines) - len(items))
+    assert (sums.entries, sums.overhead_entries) == (len(items), len(extra))
     assert sums.prompt_tokens == sum(int(line["prompt_tokens"]) for line in items)
     assert sums.completion_tokens == sum(int(line["completion_tokens"]) for line in items)
     assert sums.item_energy_uj == sum(int(line["energy_uj"] or 0) for line in items)
@@ -151,13 +152,16 @@ def recompute(database: Database, made: Report) -> None:
             for line in ours
             if (line["window"][:13], line["region"], line["aer_source"], line["aer_status"], line["aer_method"])
             == (stamp, hour.region, known, hour.status, hour.method or "")
+            and (line["aer_model"], line["aer_gas"]) == (hour.model or "", hour.gas or "")
             and line["aer_estimated"] == ("" if hour.is_estimated is None else str(hour.is_estimated).lower())
         ]
         assert mine
         assert same(hour.inventory_g, total(mine, "inventory_g"))
         facility = sum((int(line["energy_uj"] or 0) * Fraction(line["pue"]) for line in mine), Fraction(0))
-        assert hour.kwh == rounded(facility / UJ_PER_KWH)
-    assert sum(hour.energy_uj for hour in made.inventory) == sum(int(line["energy_uj"] or 0) for line in ours)
+        assert hour.unmetered_entries == sum(not line["energy_uj"] for line in mine)
+        assert same(hour.energy_uj, total(mine, "energy_uj"))
+        assert hour.kwh == (None if hour.energy_uj is None else rounded(facility / UJ_PER_KWH))
+    assert sum(hour.energy_uj or 0 for hour in made.inventory) == sum(int(line["energy_uj"] or 0) for line in ours)
 
 
 def rounded(value: Fraction) -> Decimal:
@@ -324,6 +328,30 @@ def test_scores_are_those_of_the_summary(database: Database) -> None:
         assert dict(found.unknown) == wanted["unknown"]
 
 
+def test_what_others_wasted_is_in_the_overhead_that_a_tenants_score_shares(database: Database) -> None:
+    configure(database)
+    mixed = [item(n, tokens=(tokens, 0, 0), tenant=tenant) for n, (tenant, tokens) in enumerate(SHARES)]
+    store(database, book(batch(mixed, [part(cpu=3_000)])), overhead(parts=[part(cpu=400)]), wasted("other"))
+    whole = _scores(make(database))
+    shares = [_scores(make(database, tenant=tenant)) for tenant, _ in SHARES]
+    for book_ in ("impact", "inventory"):
+        parts = [one[book_, "with_overhead"].operational_g for one in shares]
+        wanted = whole[book_, "with_overhead"].operational_g
+        assert abs(sum(Fraction(one or 0) for one in parts) - Fraction(wanted or 0)) <= Fraction(2, 10**15)
+        own = make(database, tenant="acme")
+        assert own.totals.overhead_entries == 0
+        wanted = summary.summarize(database, Scope(tenant="acme"))["sci"][book_]["with_overhead"]["operational_g"]
+        assert str(shares[0][book_, "with_overhead"].operational_g) == wanted
+
+
+#: Two tenants, and how many tokens each has of an engine batch.
+SHARES = (("acme", 600), ("other", 400))
+
+
+def _scores(made: Report) -> dict[tuple[str, str], SciRow]:
+    return {(row.book, row.counted): row for row in made.sci.rows}
+
+
 def test_efficiency_is_over_what_is_known_and_of_the_months_before_too(database: Database) -> None:
     month(database)
     made = make(database)
@@ -344,18 +372,6 @@ def test_meters_are_named_and_gpu_only_is_said_to_be_so(database: Database) -> N
     told = " ".join(next(text for text in make(database).method if text.title.startswith("How energy")).paragraphs)
     assert "1 Wh measured by GPU: NVML energy counter" in told
     assert "GPU only: 1 Wh" in told
-
-
-def test_inventory_is_scope_3_where_the_region_is_rented(database: Database) -> None:
-    rented = replace(FACTS["away"], ownership="rented")
-    store(database, book(), book(batch(fact=rented)), book(batch(fact=FACTS["home"])))
-    rows = {(row.region, row.scope): row for row in make(database).inventory}
-    assert set(rows) == {("away", "scope 2"), ("away", "scope 3"), ("home", "scope 2")}
-    # The home zone has no average rate: its energy stands there, its grams are unknown.
-    assert rows["home", "scope 2"].inventory_g is None
-    assert rows["home", "scope 2"].unknown_entries == 5
-    assert rows["home", "scope 2"].kwh > 0
-    assert rows["away", "scope 3"].aer_g_per_kwh == Decimal("90.125")
 
 
 def test_items_are_counted_where_they_left_home_with_the_reason(database: Database) -> None:
