@@ -82,10 +82,19 @@ def _books(totals: Totals) -> Iterator[str]:
     )
     yield (
         "The marginal figures are a separate, consequential statement: they are no part of the location-based totals, "
-        "which stand by hour and region in the inventory section as the GHG Protocol's Scope 2 Guidance asks: scope 2 "
-        "for owned and colocated regions, scope 3 for rented ones."
+        "which stand by hour and region in the inventory section, items and overhead together, as the GHG Protocol's "
+        "Scope 2 Guidance asks of the location-based method."
     )
-    yield "Market instruments (certificates, contracts) are in neither book. Embodied and transfer carbon stand beside."
+    yield (
+        "Regions stated as owned or colocated stand there as scope 2, rented ones as scope 3 (category 1, purchased "
+        "services). Which is right for a filing follows from its organisational boundary, above all for colocated "
+        "hardware and for what PUE adds to it."
+    )
+    yield (
+        "Market instruments (certificates, contracts) are in neither book, and no market-based total is in this "
+        "report: where such instruments exist, the Scope 2 Guidance asks for one beside the location-based total, and "
+        "it has to be made elsewhere, of these hours' kWh. Embodied and transfer carbon stand beside."
+    )
     shares = (("impact", totals.provisional_share), ("inventory", totals.inventory_provisional_share))
     for book, share in shares:
         if share:
@@ -140,7 +149,23 @@ def _rates(gathered: Gathered) -> Iterator[str]:
     for signal, source, model, gas in sorted(gathered.rate_sources, key=lambda one: tuple(map(str, one))):
         told = "" if model is None else f", model {model}"
         yield f"{names[signal]}: {source}{told}, in grams of {'CO2 alone' if gas == 'co2' else 'CO2e'}."
+    yield from _scope_2(gathered)
     yield "A rate that is missing makes its figure unknown, never 0; how many entries that are stands beside each sum."
+
+
+def _scope_2(gathered: Gathered) -> Iterator[str]:
+    """Say where the average rates are not what Scope 2 counts: the emissions of generation, in CO2e."""
+    rates = [key for key, _ in gathered.inventory.items() if key.source is not None]
+    if any(key.gas == "co2" for key in rates):
+        yield "Average rates of CO2 alone leave out methane and nitrous oxide, which a Scope 2 total in CO2e has in it."
+    if any("lifecycle" in (key.method or "") for key in rates):
+        yield (
+            "Average rates by lifecycle have upstream emissions of fuels and plants in them; Scope 2 counts generation "
+            "alone, and the rest belongs to Scope 3 (category 3). Their rows stand apart by method in the inventory "
+            "section, and are above what Scope 2 asks for."
+        )
+    if rates:
+        yield "Losses of transmission and distribution are added to no rate (Scope 3, category 3)."
 
 
 def _promises() -> Iterator[str]:
@@ -160,10 +185,15 @@ def _boundary(head: Head, totals: Totals) -> Iterator[str]:
         "book: embodied carbon of the region's stated hardware by device time, and transfer where stated."
     )
     yield "Not in: networks and storage outside the hosts, clients' devices, and what training the models took."
+    yield (
+        "SCI (ISO/IEC 21031): the standard counts idle and reserved hardware, which the scores with overhead have in "
+        "them and the direct ones have not. E is as far as the meters reach; the rate is location-based in both books."
+    )
     if head.tenant is not None:
         yield (
-            "Idle, wasted and gap energy belong to no tenant: they are in this report only where the SCI shares them "
-            "out within region and month, by energy; those scores depend on how much others ran there."
+            "Idle and gap energy, and what lost or refused attempts at jobs wasted, belong to no tenant: they are in "
+            "this report only where the SCI shares them out within region and month, by energy; those scores depend on "
+            "how much others ran and wasted there. What the tenant's own realtime calls wasted is its overhead."
         )
     other = sum(row.energy_uj for row in totals.energy if row.kind == EntryKind.HOST_OTHER.value)
     if other:

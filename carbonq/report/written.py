@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass
 from datetime import datetime
 from decimal import Decimal
 from functools import cache
-from typing import Any, get_args, get_type_hints
+from typing import Any, get_args, get_origin, get_type_hints
 
 from carbonq.export import escape, text_of
 from carbonq.report.document import Report
@@ -36,8 +36,8 @@ def csv_rows(report: Report, section: str | None = None) -> Iterator[list[str]]:
     """Return header and rows of one section as a table; of all as a tidy table, one figure a row.
 
     In the tidy table ``row`` says what a row is of, by its texts, times and truths (``region=fr; status=settled``), and
-    figures are its numbers; it is empty where a section is a single row. What is unknown has no row there, and is empty
-    in a section's table. Raises KeyError for a section that is none of ``sections()``.
+    figures are its numbers; a section that is a single row has no ``row``, and its texts are figures too. What is
+    unknown is empty. Raises KeyError for a section that is none of ``sections()``.
     """
     if section is not None:
         names = _columns(_TABLES[section])
@@ -47,12 +47,13 @@ def csv_rows(report: Report, section: str | None = None) -> Iterator[list[str]]:
             yield [_cell(cells[name]) for name in names]
         return
     yield list(TIDY)
-    for name in _TABLES:
+    for name, kind in _TABLES.items():
+        keys = frozenset[str]() if name in _SINGLE else _keys(kind)
         for row in _rows(report, name):
             cells = list(_flat(row))
-            of = "; ".join(f"{key}={_cell(value)}" for key, value in cells if _is_key(value) and name not in _SINGLE)
+            of = "; ".join(f"{key}={_cell(value)}" for key, value in cells if key in keys and value is not None)
             for key, value in cells:
-                if not _is_key(value) and value is not None:
+                if key not in keys:
                     yield [name, escape(of), key, _cell(value)]
 
 
@@ -103,8 +104,16 @@ def _holds_rows(kind: object) -> bool:
     return any(is_dataclass(one) for one in get_args(kind))
 
 
-def _is_key(value: object) -> bool:
-    return isinstance(value, str | datetime | bool | tuple)
+@cache
+def _keys(row_type: type) -> frozenset[str]:
+    """Return the columns that say what a row is of: texts, times, truths and lists. Its type decides, so None too."""
+    hints = get_type_hints(row_type)
+    found = frozenset(
+        name
+        for name, kind in hints.items()
+        if get_origin(kind) is tuple or {str, datetime, bool} & {kind, *get_args(kind)}
+    )
+    return found if found < hints.keys() else frozenset([next(iter(hints))])  # words alone: the first is their title
 
 
 def _cell(value: object) -> str:

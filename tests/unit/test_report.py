@@ -37,6 +37,9 @@ def test_every_section_is_a_table_with_a_row_for_each_of_its_rows() -> None:
     assert (missing["aer_g_per_kwh"], missing["inventory_g"], missing["unknown_entries"]) == ("", "", "7")
 
 
+INVENTORY_G = ("inventory", "inventory_g")
+
+
 def test_the_tidy_table_says_every_figure_once_with_what_it_is_of() -> None:
     made = example()
     text = io.StringIO()
@@ -46,8 +49,14 @@ def test_the_tidy_table_says_every_figure_once_with_what_it_is_of() -> None:
     assert len(found) == len(rows)
     assert found["totals", "", "impact.provisional_g"] == "0.5"
     assert found["saving.rows", "status=settled; quality=measured; method=cq-2026-2", "saved_g"] == "0.6"
-    assert ("totals", "", "transfer_g") not in found
-    hours = [Decimal(row["value"]) for row in rows if (row["section"], row["figure"]) == ("inventory", "inventory_g")]
+    assert found["totals", "", "transfer_g"] == ""
+    # What the table is of stands in it, as do its limits.
+    assert found["head", "", "month"] == made.head.month
+    assert found["head", "", "clock"] == "real"
+    assert found["recompute", "", "command"] == made.recompute.command
+    assert found["saving", "", "words"] == made.saving.words
+    assert ("method", f"title={made.method[0].title}", "paragraphs") in found
+    hours = [Decimal(row["value"]) for row in rows if (row["section"], row["figure"]) == INVENTORY_G and row["value"]]
     assert sum(hours) == Decimal("0.6")
 
 

@@ -147,7 +147,8 @@ def inventory(report: Report) -> Chapter | None:
         return None
     words = Words(
         "What an inventory by the GHG Protocol's Scope 2 Guidance asks for, location-based: average rates, apart from "
-        "the impact book and never added to it. Owned and colocated regions are Scope 2, rented ones Scope 3."
+        "the impact book and never added to it. Regions stated as owned or colocated stand as Scope 2, rented ones as "
+        "Scope 3; no market-based total is in this report."
     )
     return made("inventory", "Location-based inventory", [words, found])
 

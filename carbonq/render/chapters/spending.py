@@ -39,6 +39,11 @@ def _named(row: BudgetRow, *, is_of_all: bool) -> str:
     return f"{said} · {row.tenant}" if is_of_all and row.tenant else said
 
 
+def _spent(row: BudgetRow, grams_: Grams) -> Decimal | None:
+    """What stands at the bar: nothing spent under a budget is 0, as in the table."""
+    return grams_.known_g if row.items or row.spent_g is None else row.spent_g
+
+
 def _drawing(rows: Sequence[BudgetRow], book: Book, *, is_of_all: bool) -> Drawing | None:
     """Draw what was spent beside the caps of one book; lines without a budget stand in the impact book's drawing."""
     shown = [row for row in rows if row.book == book.value or (row.book is None and book is Book.IMPACT)]
@@ -50,10 +55,10 @@ def _drawing(rows: Sequence[BudgetRow], book: Book, *, is_of_all: bool) -> Drawi
         Bar(
             _named(row, is_of_all=is_of_all),
             books.segments(book, grams_),
-            f"{row.name or 'none named'}: {unit.say(grams_.known_g)}"
+            f"{_named(row, is_of_all=is_of_all)}: {unit.say(_spent(row, grams_))}"
             + (f" of {unit.say(row.cap_g)}" if row.cap_g is not None else ", no budget"),
             None if row.cap_g is None else float(row.cap_g),
-            unit.say(grams_.known_g),
+            unit.say(_spent(row, grams_)),
         )
         for row, grams_ in zip(shown, of, strict=True)
     ]
