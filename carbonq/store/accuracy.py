@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Select, and_, bindparam, func, select
 
 from carbonq.model import EntryReason, Rate, RateStatus
-from carbonq.store import ledger
+from carbonq.store import compute, ledger
 from carbonq.store.database import Tx
 from carbonq.store.revisions import BOOKS
 from carbonq.store.tables import engine_batches, entries
@@ -45,7 +45,7 @@ def pairs(
     ``tenant`` None: of all; ``clock`` None: whatever clock they ran on; ``as_of`` is machine time: what had settled
     until then.
     """
-    statement = _statement(tenant, clock, as_of)
+    statement = _statement(tx, tenant, clock, as_of)
     sums: dict[tuple[str, str, str], list[int]] = {}
     for first, last in _steps(tx, start_at, end_at):
         for row in tx.execute(statement, {"start_at": first, "end_at": last}):
@@ -62,7 +62,7 @@ def pairs(
     ]
 
 
-def _statement(tenant: str | None, clock: str | None, as_of: datetime | None) -> Select[Any]:
+def _statement(tx: Tx, tenant: str | None, clock: str | None, as_of: datetime | None) -> Select[Any]:
     """Return what settled by the rates of all books: each book alone would read the same revisions again."""
     before = entries.alias("before")
     is_before = and_(before.c.entry_id == entries.c.entry_id, before.c.revision == entries.c.revision - 1)
@@ -75,7 +75,7 @@ def _statement(tenant: str | None, clock: str | None, as_of: datetime | None) ->
         engine_batches.c.window_at < bindparam("end_at", type_=kind),
         entries.c.reason == EntryReason.SETTLED.value,
     ]
-    terms += [entries.c.tenant == tenant] if tenant is not None else []
+    terms += [compute.unindexed(tx, entries.c.tenant) == tenant] if tenant is not None else []
     terms += [engine_batches.c.clock == clock] if clock is not None else []
     terms += [entries.c.recorded_at <= as_of] if as_of is not None else []
     keys = [

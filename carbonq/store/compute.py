@@ -85,12 +85,19 @@ def first(tx: Connection, rows: Select[Any], name: str) -> FromClause:
     return (rows if tx.dialect.name == "sqlite" else rows.offset(0)).subquery(name)
 
 
+def unindexed(tx: Connection, column: ColumnElement[Any]) -> ColumnElement[Any]:
+    """Return a column by which no index is to be looked up: SQLite's planner would begin with the least telling one.
+
+    PostgreSQL's knows how many rows there are of each value, and is told nothing.
+    """
+    if tx.dialect.name != "sqlite":
+        return column
+    return UnaryExpression(column, operator=custom_op("+"), type_=column.type)  # the sign that its manual has for this
+
+
 def is_alike(tx: Connection, column: ColumnElement[Any], value: ColumnElement[Any]) -> ColumnElement[bool]:
     """Return whether two values are the same or both NULL, as a condition that no index is to be looked up by."""
-    if tx.dialect.name == "sqlite":
-        # SQLite's planner would begin with the least telling index there is; its manual has this sign against it.
-        column = UnaryExpression(column, operator=custom_op("+"), type_=column.type)
-    return column.is_not_distinct_from(value)
+    return unindexed(tx, column).is_not_distinct_from(value)
 
 
 def grams(tx: Connection, energy_uj: ColumnElement[Any], factor: ColumnElement[Any]) -> ColumnElement[Any]:

@@ -13,7 +13,7 @@ from sqlalchemy import ColumnElement, Select, and_, bindparam, case, func, liter
 from carbonq.booking import Fact
 from carbonq.model import EntryKind, Treatment
 from carbonq.report.sums import Cell, Sums
-from carbonq.store import ledger
+from carbonq.store import compute, ledger
 from carbonq.store.database import Tx
 from carbonq.store.dialect import exact_sum, is_any_of, read_exact_sum
 from carbonq.store.tables import engine_batches, entries, facts, jobs, placements, shadows
@@ -120,7 +120,7 @@ def by_model(tx: Tx, span: Span, tenant: str | None) -> list[tuple[str | None, s
     """Return the sums of items by the model they ran on, marginal and average status; no savings, no other carbon."""
     keys = (engine_batches.c.model, entries.c.moer_status, entries.c.aer_status)
     terms = [*_terms(span), entries.c.kind == EntryKind.ITEM.value]
-    terms += [] if tenant is None else [entries.c.tenant == tenant]
+    terms += [] if tenant is None else [compute.unindexed(tx, entries.c.tenant) == tenant]
     names = ("emission_g", "inventory_g")
     statement = _statement(tx, keys, names, terms)
     found: dict[tuple[str | None, str, str], Sums] = {}
