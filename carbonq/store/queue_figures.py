@@ -31,7 +31,8 @@ class Depth:
 class Queue:
     """The open chunks. ``least_slack_s`` is the grid time until the first of those that wait must start at the latest.
 
-    It is None where nothing waits and below 0 where it is too late; ``late`` counts the chunks of which that is so.
+    It is None where nothing waits and below 0 where it is too late; ``late`` counts the chunks of which that is so. Those
+    that a budget holds back are in neither: they start when it lets them go, which its own figures tell of.
     ``unclaimed`` by region: tickets nobody took, and machine seconds since the oldest of them went out first.
     """
 
@@ -52,8 +53,9 @@ def of(tx: Tx, now: datetime) -> Queue:
             .group_by(chunks.c.region, chunks.c.state)
         )
     ]
-    first = tx.execute(select(func.min(chunks.c.latest_start_at)).where(_WAITS)).scalar_one()
-    late = tx.execute(select(func.count()).where(_WAITS, chunks.c.latest_start_at < now)).scalar_one()
+    may_start = and_(_WAITS, chunks.c.held_by.is_(None))
+    first = tx.execute(select(func.min(chunks.c.latest_start_at)).where(may_start)).scalar_one()
+    late = tx.execute(select(func.count()).where(may_start, chunks.c.latest_start_at < now)).scalar_one()
     machine = machine_now(tx)
     tickets = select(chunks.c.region, func.count().label("number"), func.min(chunks.c.ticket_at).label("at"))
     unclaimed = {

@@ -146,6 +146,11 @@ def test_what_waits_and_how_long_it_may(harness: Harness, http: httpx.Client) ->
     assert found["carbonq_chunks_at_risk"].samples[0].value == 1
     assert sum(values(found["carbonq_chunks"], "region", "state").values()) == 2
     assert values(found["carbonq_tickets_unclaimed"], "region")["fr",] == 0
+    # What a budget holds back is meant to wait, and has figures of its own.
+    change(harness.db, first, held_by="bgt_1")
+    found = scrape(http)
+    assert found["carbonq_deadline_least_slack_seconds"].samples[0].value == 3600
+    assert found["carbonq_chunks_at_risk"].samples[0].value == 0
 
 
 def test_routing_by_carbon_shows_what_it_costs_in_latency(harness: Harness, http: httpx.Client) -> None:
