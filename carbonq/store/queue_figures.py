@@ -31,8 +31,8 @@ class Depth:
 class Queue:
     """The open chunks. ``least_slack_s`` is the grid time until the first of those that wait must start at the latest.
 
-    It is None where nothing waits and below 0 where it is too late; ``late`` counts the chunks of which that is so. Those
-    that a budget holds back are in neither: they start when it lets them go, which its own figures tell of.
+    It is None where nothing waits and below 0 where it is too late; ``late`` counts the chunks of which that is so.
+    Those that a budget holds back are in neither: they start when it lets them go, which its own figures tell of.
     ``unclaimed`` by region: tickets nobody took, and machine seconds since the oldest of them went out first.
     """
 
