@@ -136,9 +136,10 @@ def phase(job: Job, held: Sequence[PlacedChunk], hold: Mapping[str, Any] | None 
         return "running"
     if hold is not None and hold["state"] == RegionState.PAUSED.value:
         return "paused"
-    if not held or ChunkState.WAITING in states:
+    waiting = [one for one in held if one.state is ChunkState.WAITING]
+    if not held or any(one.held_by is None for one in waiting):
         return "being planned"
-    return "planned"
+    return "held by a budget" if waiting and ChunkState.PLACED not in states else "planned"
 
 
 def retry_after_s(job: Job, held: Sequence[PlacedChunk], clock: Clock) -> int | None:

@@ -151,5 +151,16 @@ def main() -> None:
         where = f"{error.filename}: " if error.filename else ""
         sys.stderr.write(f"carbonq: {where}{error.strerror}; `carbonq doctor` looks the machine over\n")
         sys.exit(1)
+    except UnicodeEncodeError:
+        wrong = next((text for text in sys.argv if _is_broken(text)), None)
+        if wrong is None:
+            raise
+        sys.stderr.write(f"carbonq: {wrong!a} is no text in UTF-8\n")
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _is_broken(text: str) -> bool:
+    """Say whether an argument has bytes that are no UTF-8: they are good in the name of a file, and nowhere else."""
+    return any("\udc80" <= letter <= "\udcff" for letter in text)

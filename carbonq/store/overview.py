@@ -26,7 +26,10 @@ PLAN_LIMIT = 1_000
 
 @dataclass(frozen=True, slots=True)
 class PlacedChunk:
-    """A chunk and the placement in force. ``dispatched_at`` is machine time, the other times grid time."""
+    """A chunk and the placement in force. ``dispatched_at`` is machine time, the other times grid time.
+
+    ``held_by`` is the budget that holds it back.
+    """
 
     chunk_id: str
     model: str
@@ -45,6 +48,7 @@ class PlacedChunk:
     signal: str | None
     baseline_region: str
     baseline_window_at: datetime
+    held_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +113,7 @@ _CHUNK_COLUMNS = (
     placements.c.signal,
     chunks.c.baseline_region,
     chunks.c.baseline_window_at,
+    chunks.c.held_by,
 )
 
 _WITH_PLACEMENT = chunks.outerjoin(placements, placements.c.placement_id == chunks.c.placement_id)

@@ -64,7 +64,8 @@ def submit(http: httpx.Client, count: int = 10, **query: Any) -> str:
     return answer.json()["id"]
 
 
-def plan(harness: Harness) -> None:
+def cut(harness: Harness) -> None:
+    """Make the chunks of what came, and do not plan them."""
     chunk_jobs(
         harness.db,
         harness.clock,
@@ -76,6 +77,10 @@ def plan(harness: Harness) -> None:
         isolate_tenants=False,
         factor=1.0,
     )
+
+
+def plan(harness: Harness) -> None:
+    cut(harness)
     plan_waiting(harness.db, harness.clock, models=BUILTIN, worker_alive_s=3600)
 
 
@@ -259,3 +264,16 @@ def test_what_holds_a_late_job_up_is_told(api: Harness, http: httpx.Client) -> N
     with api.db.write() as tx:
         tx.execute(update(jobs).values(late_policy="expire"))
     assert why(http, job_id)["data"][0]["sentences"][2].endswith("has passed: what waits of it expires.")
+
+
+def test_a_job_that_a_budget_holds_back_is_not_said_to_be_planned(api: Harness, http: httpx.Client) -> None:
+    def phases() -> tuple[str, ...]:
+        with api.db.write() as tx:
+            stored = sorted(tx.execute(select(chunks.c.chunk_id)).scalars())
+            tx.execute(update(chunks).where(chunks.c.chunk_id == stored[0]).values(held_by="bgt_1"))
+        return tuple(http.get(f"/v1/jobs/{name}").json()["phase"] for name in (held, free))
+
+    held = submit(http)
+    cut(api)
+    free = submit(http)
+    assert phases() == ("held by a budget", "being planned")

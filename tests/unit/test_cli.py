@@ -62,6 +62,20 @@ def test_a_full_or_forbidden_disk_is_one_sentence(
     assert capsys.readouterr().err == "carbonq: some/file: a reason; `carbonq doctor` looks the machine over\n"
 
 
+def test_bytes_that_are_no_text_are_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(main, "app", "\udcff".encode)
+    monkeypatch.setattr("sys.argv", ["carbonq", "budget", "set", "--product-line", "\udcffx"])
+    with pytest.raises(SystemExit) as end:
+        main.main()
+    assert end.value.code == 1
+    assert capsys.readouterr().err == "carbonq: '\\udcffx' is no text in UTF-8\n"
+    monkeypatch.setattr("sys.argv", ["carbonq"])
+    with pytest.raises(UnicodeEncodeError):  # not of an argument: a defect
+        main.main()
+
+
 def test_a_defect_keeps_its_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail() -> None:
         raise OSError(errno.EBADF, "a defect")
