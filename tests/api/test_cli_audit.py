@@ -61,6 +61,8 @@ def test_the_route_gives_the_callers_month(http: httpx.Client, month: str) -> No
         ("{month}", {"head": "0" * 64}, 404),
         ("{month}", {"head": "x"}, 400),
         ("{month}", {"api_key_id": "key_none"}, 404),
+        ("{month}", {"tenant": "rival"}, 400),
+        ("{month}", {"haed": "0" * 64}, 400),
     ],
 )
 def test_what_is_not_there_is_told_before_anything_is_sent(

@@ -166,6 +166,7 @@ def test_an_entry_is_proved_to_its_tenant_alone(harness: Harness, http: httpx.Cl
     assert (proof.problems, proof.entry_id) == ([], entry_id)
     assert http.get(f"/v1/ledger/{theirs}/proof").status_code == 404
     assert http.get(f"/v1/ledger/{entry_id}/proof", params={"head": "x"}).status_code == 400
+    assert http.get(f"/v1/ledger/{entry_id}/proof", params={"haed": made.hashed().hex()}).status_code == 400
 
 
 def test_anothers_entry_and_the_installations_idle_are_not_found(harness: Harness, http: httpx.Client) -> None:

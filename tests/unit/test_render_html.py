@@ -138,3 +138,20 @@ def test_the_documentation_names_every_section() -> None:
     page = (Path(__file__).parents[2] / "docs" / "reports.md").read_text(encoding="utf-8")
     table = page.partition("| chapter |")[2].partition("\n\n")[0]
     assert set(re.findall(r"`([a-z_.]+)`", table)) == set(sections())
+
+
+def test_a_budget_under_which_nothing_ran_is_not_called_unknown() -> None:
+    made = example()
+    nothing = replace(made.product_lines[0].impact, known_g=None, provisional_g=Decimal(0), settled_g=Decimal(0))
+    row = replace(made.product_lines[0], items=0, energy_uj=0, spent_g=Decimal(0), impact=nothing, used_share=0.0)
+    page = html(replace(made, product_lines=(row,)))
+    drawing = page.partition("Spent by product line, impact book")[2].partition("</svg>")[0]
+    assert ">0\xa0mgCO2e<" in drawing
+    assert "unknown" not in drawing
+
+
+def test_co2_alone_is_told_where_the_unit_says_co2e() -> None:
+    made = example()
+    assert "CO2 alone" not in html(made).partition("Product lines")[0]
+    alone = replace(made, inventory=tuple(replace(row, gas="co2") for row in made.inventory))
+    assert "Average rates are of CO2 alone" in html(alone)

@@ -46,6 +46,8 @@ def _notices(report: Report) -> list[Block]:
             said.append(
                 f"{what} no figure in the {book} book, for want of {why} or of a meter, and are in no sum of it."
             )
+    if any(row.gas == "co2" for row in report.inventory):
+        said.append("Average rates are of CO2 alone: of them, gCO2e has neither methane nor nitrous oxide in it.")
     return [Words(words, is_notice=True) for words in said]
 
 
