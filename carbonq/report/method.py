@@ -119,6 +119,9 @@ def _meters(gathered: Gathered) -> Iterator[str]:
     rows = sorted(gathered.meters.items(), key=lambda row: -row[1].energy_uj)
     for meters, sums in rows:
         told = ", ".join(f"{part}: {_METERS.get(meter, meter)}" for part, meter in _used(meters))
+        if sums.unmetered == sums.entries:
+            yield f"{sums.unmetered:,} entries without energy, by {told or 'no meter'}."
+            continue
         unmetered = f"; {sums.unmetered:,} entries have no energy" if sums.unmetered else ""
         yield f"{energy(sums.energy_uj)} {meters.quality} by {told or 'no meter'}{unmetered}."
     gpu_only = sum(

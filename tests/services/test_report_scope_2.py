@@ -44,3 +44,10 @@ def test_a_month_without_an_average_rate_says_nothing_of_it(sqlite_database: Dat
 def test_a_tenants_report_says_whose_overhead_is_in_it(sqlite_database: Database) -> None:
     store(sqlite_database, book())
     assert "realtime calls wasted is its overhead" in said(sqlite_database, "acme")
+
+
+def test_what_nobody_metered_is_not_told_as_no_energy(sqlite_database: Database) -> None:
+    store(sqlite_database, book(batch(parts=[part(cpu=None)])))
+    words = said(sqlite_database)
+    assert "5 entries without energy, by no meter." in words
+    assert "0 µJ" not in words
