@@ -155,3 +155,10 @@ def test_co2_alone_is_told_where_the_unit_says_co2e() -> None:
     assert "CO2 alone" not in html(made).partition("Product lines")[0]
     alone = replace(made, inventory=tuple(replace(row, gas="co2") for row in made.inventory))
     assert "Average rates are of CO2 alone" in html(alone)
+
+
+def test_a_days_saving_can_be_computed_from_what_stands_beside_it() -> None:
+    made = example()
+    days = html(made).partition("The days of the month")[2].partition("</table>")[0]
+    assert made.days[0].compared_emission_g == Decimal("0.6")
+    assert "600.0 emitted" in days or "0.600 emitted" in days

@@ -199,13 +199,21 @@ def _days_table(rows: Sequence[DayRow]) -> Table | None:
             energy(energies, row.energy_uj),
             books.cell(unit, row.impact),
             books.cell(unit, row.inventory),
-            grams(saved, row.baseline_g, none=figures.NONE),
+            grams(saved, row.baseline_g, below=_compared(saved, row), none=figures.NONE),
             grams(saved, row.saved_g, none=figures.NONE),
         )
         for row in rows
     ]
-    note = "Items and overhead together. Baseline and saving: impact book, of the entries that can be compared alone."
+    note = (
+        "Items and overhead together. Baseline and saving: impact book, of the entries that can be compared alone; "
+        "what these emitted stands below their baseline."
+    )
     return table("The days of the month", columns, cells, note)
+
+
+def _compared(unit: figures.Unit, row: DayRow) -> str:
+    """What the very entries emitted that have the baseline."""
+    return "" if row.compared_emission_g is None else f"{unit.write(row.compared_emission_g)} emitted"
 
 
 def targets(report: Report) -> Chapter | None:
