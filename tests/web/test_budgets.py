@@ -15,7 +15,7 @@ import pytest
 from sqlalchemy import event, update
 
 from carbonq.budget import Action, Book, Budget, BudgetStatus, Level
-from carbonq.services import budget_spent, budgets_admin, targets, targets_admin
+from carbonq.services import budget, budget_spent, budgets_admin, targets, targets_admin
 from carbonq.services.budget_alarms import Thresholds
 from carbonq.services.settle import settle
 from carbonq.store import events
@@ -109,6 +109,20 @@ def browser(world: World) -> Iterator[InProcess]:
 def of_the_api(world: World, path: str) -> list[dict[str, Any]]:
     with world.client() as client:
         return client.ask("GET", path, headers={"authorization": f"Bearer {world.key}"}).json()["data"]
+
+
+@pytest.mark.parametrize(("count", "sentence"), [(1, "1 chunk waits for it."), (2, "2 chunks wait for it.")])
+def test_what_waits_is_counted_in_words_that_fit(
+    browser: InProcess, monkeypatch: pytest.MonkeyPatch, count: int, sentence: str
+) -> None:
+    statuses = budget.statuses
+
+    def waiting(*given: Any, **more: Any) -> list[BudgetStatus]:
+        return [replace(one, waiting_chunks=count) for one in statuses(*given, **more)]
+
+    monkeypatch.setattr(budget, "statuses", waiting)
+    text = browser.ask("GET", "/budgets").body.decode()
+    assert sentence in text and "1 chunks" not in text
 
 
 def test_the_page_has_the_apis_figures_and_nobody_elses(world: World, browser: InProcess) -> None:
