@@ -15,6 +15,10 @@ from carbonq.services import carbon
 from carbonq.store.overview import JobChunk, PlacedChunk, ShownItem
 from carbonq.units import iso, plain
 
+#: What a job is called whose chunks all wait for a budget, and the machine seconds until it is worth looking again.
+HELD_BY_BUDGET = "held by a budget"
+HELD_RETRY_S = 15
+
 
 def time_or_none(at: datetime | None) -> str | None:
     """Write a time, or null."""
@@ -139,7 +143,7 @@ def phase(job: Job, held: Sequence[PlacedChunk], hold: Mapping[str, Any] | None 
     waiting = [one for one in held if one.state is ChunkState.WAITING]
     if not held or any(one.held_by is None for one in waiting):
         return "being planned"
-    return "held by a budget" if waiting and ChunkState.PLACED not in states else "planned"
+    return HELD_BY_BUDGET if waiting and ChunkState.PLACED not in states else "planned"
 
 
 def retry_after_s(job: Job, held: Sequence[PlacedChunk], clock: Clock) -> int | None:
@@ -150,7 +154,7 @@ def retry_after_s(job: Job, held: Sequence[PlacedChunk], clock: Clock) -> int | 
         return 1
     planned = [one.window_at for one in held if one.window_at is not None]
     if not planned:
-        return 1
+        return HELD_RETRY_S if phase(job, held) == HELD_BY_BUDGET else 1
     ahead_s = (min(planned) - clock.now()).total_seconds() / clock.factor
     return max(1, min(60, int(ahead_s)))
 

@@ -92,6 +92,8 @@ def show(
         if one["status"]["unknown_entries"]:
             count = one["status"]["unknown_entries"]
             say(f"{_named(one['model'])}: {count:,} entries have no rate yet and are in no sum")
+    if idle := [_named(one["model"]) for one in found if _is_idle(one["status"])]:
+        say(f"nothing ran this month of {', '.join(idle)}; is each spelt as its model?")
 
 
 @app.command()
@@ -196,6 +198,11 @@ def _row(one: Json) -> Json:
 def _short(value: str | None) -> str | None:
     """Write grams per thousand tokens to four digits that say something."""
     return None if value is None else f"{float(value):.4g}"
+
+
+def _is_idle(now: Json) -> bool:
+    """Say whether nothing at all counts, as where a model's name is misspelt."""
+    return not now["tokens"] and not now["unknown_entries"]
 
 
 def _named(model: str | None) -> str:

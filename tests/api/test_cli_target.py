@@ -66,7 +66,10 @@ def test_entries_without_a_rate_are_told(harness: Harness) -> None:
     run("set", "--g-per-1k-tokens", "1", "--book", "inventory", "--model", "wordllama-256")
     book(harness, "eb_1", tenant="acme")
     targets.tick(harness.db, harness.clock)
-    assert "model wordllama-256: 3 entries have no rate yet" in run("show").stderr
+    said = run("show").stderr
+    assert "model wordllama-256: 3 entries have no rate yet" in said and "nothing ran" not in said
+    run("set", "--g-per-1k-tokens", "1", "--model", "wordlama-256")
+    assert "nothing ran this month of model wordlama-256; is each spelt as its model?" in run("show").stderr
 
 
 def test_what_is_wrong_is_named() -> None:

@@ -277,3 +277,4 @@ def test_a_job_that_a_budget_holds_back_is_not_said_to_be_planned(api: Harness, 
     cut(api)
     free = submit(http)
     assert phases() == ("held by a budget", "being planned")
+    assert [http.get(f"/v1/jobs/{name}").headers["Retry-After"] for name in (held, free)] == ["15", "1"]
