@@ -6,6 +6,7 @@ does in its part of a window) and by items. Every item lands in exactly one chun
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 from decimal import Decimal
@@ -13,7 +14,7 @@ from math import ceil
 from typing import NamedTuple
 
 from carbonq.budget import Line
-from carbonq.model import Endpoint, Job, Treatment
+from carbonq.model import Endpoint, Item, Job, Treatment
 from carbonq.units import WINDOW_S, window_index
 
 
@@ -116,3 +117,10 @@ def queue_up(free_at: list[datetime], release_at: datetime, duration_s: float) -
     start_at = max(release_at, free_at[slot])
     free_at[slot] = start_at + timedelta(seconds=duration_s)
     return start_at
+
+
+def shortest(found: Sequence[Item], tokens: int) -> list[Item]:
+    """Return the shortest of some items, as many as have so many tokens together at most. O(n log n)."""
+    ordered = sorted(found, key=lambda one: (one.est_tokens, one.item_id))
+    sums = itertools.accumulate(item.est_tokens for item in ordered)
+    return [item for item, total in zip(ordered, sums, strict=True) if total <= tokens]

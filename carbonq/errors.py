@@ -107,7 +107,8 @@ class QuotaExceeded(CarbonqError):
 class CarbonBudgetExceeded(CarbonqError):
     """A carbon budget has no room for the request; grams are gCO2e, ``ends_at`` is the grid time its period ends.
 
-    ``ends_at`` is None for a budget of items, whose ``line`` (1-based) is the one that does not fit; ``adds_g`` is None
+    ``ends_at`` is None where no later period helps: a single item needs more than the cap of a budget of items, or than
+    the whole cap of another. ``line`` (1-based) is that item's then, and ``adds_g`` what it needs. ``adds_g`` is None
     where no rate is known and the budget is used up.
     """
 

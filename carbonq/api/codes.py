@@ -35,8 +35,9 @@ CODES: Mapping[str, Code] = {
     "broker_unavailable": _c(503, says="the broker does not answer", do="try again after `Retry-After`"),
     "carbon_budget_exceeded": _c(
         403,
-        says="a carbon budget that refuses has no room for it; `budget_id`, `cap_g`, `spent_g`, `reserved_g`, `adds_g` "
-        "and `ends_at` say which and by how much, `line` which item is too large for a budget of items",
+        says="a carbon budget that refuses has no room for it, or its items are larger than a whole cap; `budget_id`, "
+        "`cap_g`, `spent_g`, `reserved_g`, `adds_g` and `ends_at` say which and by how much, `line` which item is too "
+        "large (`ends_at` is null then: no later period helps)",
         do="come back after `ends_at`, send less, or have the cap raised (`carbonq budget set`)",
     ),
     "carbonq_error": _c(500, says="carbonq failed without a more exact reason", do="give the operator the request id"),

@@ -18,7 +18,8 @@ from carbonq.budget import Action, Book, Budget, Level, Line, Reserved, covering
 from carbonq.clock import Clock
 from carbonq.errors import CarbonBudgetExceeded
 from carbonq.model import Job, LatePolicy, Model, NewItem, NewJob, Region, Throughput
-from carbonq.services import budget_spent, foreseen
+from carbonq.services import budget_item, budget_spent, foreseen
+from carbonq.services.budget_item import Expected
 from carbonq.services.foreseen import Foreseen, Rates
 from carbonq.store import budgets, held, marks, reserved
 from carbonq.store.database import Database, Tx
@@ -41,12 +42,15 @@ def is_wanted(tx: Tx) -> bool:
 class Asked:
     """A job as far as budgets are concerned, with those of periods that hold for it; ``rates`` are picograms a token.
 
-    ``waits`` is a sentence where one of its items fits no window that is foreseen.
+    ``shortest`` and ``longest`` are of its items. ``waits`` is a sentence where one of them fits no window that is
+    foreseen.
     """
 
     line: Line
     tokens: int
     rates: Rates
+    shortest: Expected
+    longest: Expected
     deadline_at: datetime
     late_policy: LatePolicy
     budgets: tuple[Budget, ...] = ()
@@ -100,7 +104,8 @@ class Gate:
             return None
         line = Line(request.tenant, request.product_line, request.workload)
         found = covering(self._all.get(request.tenant, ()), line)
-        rates = self._outlook(regions, learned).best(request.model, request.regions, request.deadline_at)
+        cells = self._outlook(regions, learned)
+        rates = cells.best(request.model, request.regions, request.deadline_at)
         waits: str | None = None
         for one in found:
             if one.level is Level.ITEM and one.action is not Action.WARN:
@@ -109,6 +114,8 @@ class Gate:
             line,
             sum(item.est_tokens for item in items),
             rates,
+            budget_item.expected(min(items, key=_tokens), request, cells, self._models, self._clock.now()),
+            budget_item.expected(max(items, key=_tokens), request, cells, self._models, self._clock.now()),
             request.deadline_at,
             request.late_policy,
             tuple(one for one in found if one.level is not Level.ITEM),
@@ -144,9 +151,13 @@ class Gate:
         return made
 
 
+def _tokens(item: NewItem) -> int:
+    return item.est_tokens
+
+
 def _look_at_items(budget: Budget, items: Sequence[NewItem], rate: int | None) -> str | None:
     """Refuse a job with an item that is over a budget of items; where that holds work back, say that it waits."""
-    longest = max(items, key=lambda item: item.est_tokens)
+    longest = max(items, key=_tokens)
     if rate is None or (needs_g := from_ug(to_ug(longest.est_tokens, rate))) <= budget.cap_g:
         return None
     figures = (
@@ -186,15 +197,17 @@ def check(tx: Tx, asked: Asked, now: datetime) -> str | None:
     """Ask whether budgets have room for a job that is stored later; return a sentence where it will have to wait.
 
     The sentence is for work that cannot be let go before its deadline, as far as can be told. Raises
-    CarbonBudgetExceeded where ``reserve`` would, and for such work that is not to run late.
+    CarbonBudgetExceeded where ``reserve`` would, for such work that is not to run late, and where even the shortest
+    item needs more than a whole cap: it would wait for ever.
     """
     waits = asked.waits
     for room in _rooms(tx, [(one, asked.ug(one.book)) for one in asked.budgets if one.action is not Action.WARN], now):
-        adds = asked.ug(room.budget.book)
+        if (needs_g := asked.shortest.over(room.budget)) is not None:
+            raise _refusal_of_item(room, asked.shortest.item, needs_g)
         if room.budget.action is Action.REJECT:
-            _refuse(room, adds)
+            _refuse(room, asked.ug(room.budget.book))
         else:
-            waits = waits or _wait(room, asked)
+            waits = waits or _never(room.budget, asked.longest) or _wait(room, asked)
     return waits
 
 
@@ -293,6 +306,35 @@ def _refusal(room: Room, adds_ug: int | None, then: str) -> CarbonBudgetExceeded
         reserved_g=room.count.reserved.grams,
         adds_g=None if adds_ug is None else from_ug(adds_ug),
         ends_at=room.ends_at,
+    )
+
+
+def _refusal_of_item(room: Room, item: NewItem, needs_g: Decimal) -> CarbonBudgetExceeded:
+    return CarbonBudgetExceeded(
+        f"{_over(room.budget, item, needs_g)}, and no item of the job is shorter: none could ever run. Shorten them, "
+        "give them more regions, or have the cap raised (`carbonq budget set`)",
+        budget_id=room.budget.budget_id,
+        cap_g=room.budget.cap_g,
+        spent_g=room.spent_g,
+        reserved_g=room.count.reserved.grams,
+        adds_g=needs_g,
+        ends_at=None,
+        line=item.idx + 1,
+    )
+
+
+def _never(budget: Budget, longest: Expected) -> str | None:
+    """Return a sentence where a job's longest item cannot run while the cap stands."""
+    needs_g = longest.over(budget)
+    if needs_g is None:
+        return None
+    return f"{_over(budget, longest.item, needs_g)}: it cannot run before that is raised, nor what shares its chunk"
+
+
+def _over(budget: Budget, item: NewItem, needs_g: Decimal) -> str:
+    return (
+        f"item {item.idx + 1} ({item.custom_id!r}) is expected to emit {_grams(needs_g)} at the best that is foreseen, "
+        f"and the whole cap of {_named(budget)} is {plain(budget.cap_g)} gCO2e a {budget.period.value}"
     )
 
 

@@ -2,24 +2,26 @@
 
 Chunks are let go in the order of their deadlines and reserved for in the same transaction, by the best cell that is
 foreseen. Where the planner then finds only a dirtier one they wait until there is room for that, or the next window is
-there to try anew. What fits neither way may go to a smaller model. All times are grid times.
+there to try anew. What fits neither way may go to a smaller model: whole, or the part that fits there; only what may
+not is cut to what fits on the model asked for. All times are grid times.
 """
 
 from __future__ import annotations
 
-import itertools
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from typing import Any
 
 from carbonq import tiers
 from carbonq.budget import Action, Book, Budget, BudgetStatus, covering
+from carbonq.chunking import shortest
 from carbonq.clock import Clock
 from carbonq.model import DowngradeReason, Model, NewChunk, Region
 from carbonq.services import budget, budget_spent, foreseen
 from carbonq.services.budget_plan import Rooms, until
-from carbonq.services.downgrade import downgrade
+from carbonq.services.downgrade import downgrade, downgrade_parts
 from carbonq.services.foreseen import Foreseen, Rates
 from carbonq.store import budgets, chunks, held, items, leases, marks, placements, regions, reserved, throughputs
 from carbonq.store.database import Database, Tx
@@ -38,18 +40,19 @@ FORESEEN_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class _Verdict:
-    """What becomes of chunks that wait: who goes, whole, on a smaller model, or a part of so many tokens; who waits."""
+    """What becomes of chunks that wait: who goes, whole or so many tokens, some on a smaller model; who waits."""
 
     rates: dict[str, Rates] = field(default_factory=dict[str, Rates])
     free: list[str] = field(default_factory=list[str])
     smaller: list[str] = field(default_factory=list[str])
+    smaller_parts: dict[str, int] = field(default_factory=dict[str, int])
     parts: dict[str, int] = field(default_factory=dict[str, int])
     waiting: dict[str, Budget] = field(default_factory=dict[str, Budget])
 
     @property
     def is_anything(self) -> bool:
         """Whether there is anything to do."""
-        return bool(self.free or self.smaller or self.parts or self.waiting)
+        return bool(self.free or self.smaller or self.smaller_parts or self.parts or self.waiting)
 
 
 class Keeper:
@@ -72,6 +75,8 @@ class Keeper:
         self._told_s = float("-inf")
         #: The window in which a chunk was let go by a guess: by guesses it is not let go twice in one.
         self._tried: dict[str, int] = {}
+        #: The window in which a chunk could not go to the smaller model: in it it is cut on the one asked for.
+        self._kept: dict[str, int] = {}
 
     def tick(self) -> list[BudgetStatus]:
         """Do what is to be done, and return how all budgets stand, every few seconds; else nothing. Idempotent.
@@ -143,7 +148,7 @@ class Keeper:
         with self._db.write() as tx:
             verdict = self._judge(tx, cells, now, is_locked=True)
             held.set_rates(tx, verdict.rates)
-            moved = self._move(tx, verdict, cells, there=there, now=now)
+            moved, kept = self._move(tx, verdict, cells, there=there, now=now)
             cut = _cut_off(tx, verdict.parts, now)
             held.let_go(tx, [*verdict.free, *moved])
             held.hold(tx, {name: (one.budget_id, until(one, now)) for name, one in verdict.waiting.items()})
@@ -151,6 +156,7 @@ class Keeper:
         window = window_index(now)
         self._tried = {name: at for name, at in self._tried.items() if at == window}
         self._tried |= dict.fromkeys([*verdict.free, *moved, *cut], window)
+        self._kept = {name: at for name, at in self._kept.items() if at == window} | dict.fromkeys(kept, window)
 
     def _judge(self, tx: Tx, cells: Foreseen, now: datetime, *, is_locked: bool) -> _Verdict:
         """Say what becomes of the chunks that wait, the most urgent first; ``is_locked``: nobody else judges them."""
@@ -171,8 +177,12 @@ class Keeper:
                 verdict.free.append(chunk.chunk_id)
                 verdict.rates[chunk.chunk_id] = rates
                 continue
-            if lacking.action is Action.DOWNGRADE and self._fits_smaller(chunk, rooms, cells, now):
-                verdict.smaller.append(chunk.chunk_id)
+            on_smaller = self._on_smaller(chunk, cells) if lacking.action is Action.DOWNGRADE else None
+            if on_smaller is not None and self._kept.get(chunk.chunk_id) != window:
+                if rooms.take(chunk, on_smaller, now) is None:
+                    verdict.smaller.append(chunk.chunk_id)
+                elif not is_tried and (tokens := rooms.take_part(chunk, on_smaller, now)):
+                    verdict.smaller_parts[chunk.chunk_id] = tokens
             elif not is_tried and (tokens := rooms.take_part(chunk, rates, now)):
                 verdict.parts[chunk.chunk_id] = tokens
                 verdict.rates[chunk.chunk_id] = rates
@@ -180,32 +190,41 @@ class Keeper:
                 verdict.waiting[chunk.chunk_id] = lacking
         return verdict
 
-    def _fits_smaller(self, chunk: Chunk, rooms: Rooms, cells: Foreseen, now: datetime) -> bool:
-        """Say whether a chunk may go to the next smaller model and its budgets have room for it there; taken then."""
+    def _on_smaller(self, chunk: Chunk, cells: Foreseen) -> Rates | None:
+        """Return what a chunk's tokens are expected to emit on the next smaller model; None where it may not go there.
+
+        Nor does it where nothing is known of that, or more is expected than on the model asked for: no budget is
+        helped. Where as much is expected, as before anything was learned of it, the owner's word counts.
+        """
         smaller = tiers.smaller_of(self._models.get(chunk.model), self._models, asked=chunk.may_downgrade)
         if smaller is None or chunk.is_downgraded:
-            return False
+            return None
         rates = cells.best(smaller.name, chunk.regions, chunk.deadline_at)
-        return any(rate is not None for rate in rates.values()) and rooms.take(chunk, rates, now) is None
+        asked = cells.best(chunk.model, chunk.regions, chunk.deadline_at)
+        known = [(rate, of_asked) for book, rate in rates.items() if rate is not None and (of_asked := asked[book])]
+        return rates if known and all(rate <= of_asked for rate, of_asked in known) else None
 
-    def _move(self, tx: Tx, verdict: _Verdict, cells: Foreseen, *, there: Sequence[Region], now: datetime) -> list[str]:
-        """Move chunks to the next smaller model, and return those that are on it now."""
-        if not verdict.smaller:
-            return []
-        moved = downgrade(
-            tx,
-            verdict.smaller,
-            models=self._models,
-            regions=there,
-            now=now,
-            factor=self._clock.factor,
-            reason=DowngradeReason.BUDGET,
-        )
+    def _move(
+        self, tx: Tx, verdict: _Verdict, cells: Foreseen, *, there: Sequence[Region], now: datetime
+    ) -> tuple[list[str], set[str]]:
+        """Move chunks and parts to the next smaller model; return those that are on it now, and who could not go."""
+        if not verdict.smaller and not verdict.smaller_parts:
+            return [], set()
+        given: dict[str, Any] = {
+            "models": self._models,
+            "regions": there,
+            "now": now,
+            "factor": self._clock.factor,
+            "reason": DowngradeReason.BUDGET,
+        }
+        whole = downgrade(tx, verdict.smaller, **given)
+        parts = downgrade_parts(tx, verdict.smaller_parts, **given)
+        moved = sorted({*whole, *parts.values()})
         after = held.among(tx, moved)
         held.set_rates(tx, {one.chunk_id: cells.best(one.model, one.regions, one.deadline_at) for one in after})
-        for name in moved:
+        for name in whole:
             verdict.waiting.pop(name, None)
-        return sorted(moved)
+        return moved, ({*verdict.smaller} - whole) | ({*verdict.smaller_parts} - parts.keys())
 
 
 def _rates(chunk: Chunk, cells: Foreseen) -> Rates:
@@ -221,9 +240,7 @@ def _cut_off(tx: Tx, parts: Mapping[str, int], now: datetime) -> list[str]:
     """
     made: list[NewChunk] = []
     for chunk_id, tokens in parts.items():
-        found = sorted(items.of_chunk(tx, chunk_id), key=lambda one: (one.est_tokens, one.item_id))
-        sums = itertools.accumulate(item.est_tokens for item in found)
-        taken = [item for item, total in zip(found, sums, strict=True) if total <= tokens]
+        taken = shortest(items.of_chunk(tx, chunk_id), tokens)
         if taken:
             made.append(leases.part_of(chunks.get(tx, chunk_id), taken))
     chunks.insert_many(tx, made, created_at=now)

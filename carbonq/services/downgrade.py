@@ -12,7 +12,7 @@ from dataclasses import dataclass, fields, replace
 from datetime import datetime
 from typing import Any
 
-from carbonq import estimate, ids, tiers
+from carbonq import chunking, estimate, ids, tiers
 from carbonq.clock import Clock
 from carbonq.model import Chunk, DowngradeReason, HeldKind, Item, Model, NewChunk, Region, Throughput
 from carbonq.plan import policy
@@ -60,6 +60,32 @@ def downgrade(
     downgrades.change(tx, whole)
     _cut_off(tx, parts, now)
     return {one.chunk_id for one in whole} | {one.chunk_id for one in parts}
+
+
+def downgrade_parts(
+    tx: Tx,
+    tokens: Mapping[str, int],
+    *,
+    models: Mapping[str, Model],
+    regions: Sequence[Region],
+    now: datetime,
+    factor: float,
+    reason: DowngradeReason,
+) -> dict[str, str]:
+    """Move the shortest items of some chunks, of at most so many tokens each, to the next smaller model.
+
+    Returns the new chunk of each one that was cut; what stays keeps the old id. A chunk that may not move, as with
+    ``downgrade``, is left alone and not in the result. One batch of inserts.
+    """
+    mover = _Mover(tx, models, regions, now, factor)
+    made: dict[str, NewChunk] = {}
+    for chunk in downgrades.lock(tx, sorted(tokens)):
+        smaller = mover.smaller_of(chunk)
+        part = None if smaller is None else mover.part(chunk, smaller, reason, at_most=tokens[chunk.chunk_id])
+        if part is not None:
+            made[chunk.chunk_id] = part
+    _cut_off(tx, list(made.values()), now)
+    return {chunk_id: one.chunk_id for chunk_id, one in made.items()}
 
 
 def restore(
@@ -229,11 +255,18 @@ class _Mover:
         energy_uj = estimate.energy_uj(tokens, lane.uj_per_token)
         return _Moved(model.name, tokens, duration_s, energy_uj, latest_at)
 
-    def part(self, chunk: Chunk, smaller: Model, reason: DowngradeReason) -> NewChunk | None:
-        """Return a chunk of the items that fit the smaller model; None where there is none, or it would be late."""
+    def part(
+        self, chunk: Chunk, smaller: Model, reason: DowngradeReason, *, at_most: int | None = None
+    ) -> NewChunk | None:
+        """Return a chunk of the items that fit the smaller model; None where there is none, or it would be late.
+
+        ``at_most``: of the shortest ones, of so many tokens together.
+        """
         model = self._models[chunk.model]
         fitting = [
             item for item in items.of_chunk(self._tx, chunk.chunk_id) if tiers.fits(item.est_tokens, model, smaller)
         ]
+        if at_most is not None:
+            fitting = chunking.shortest(fitting, at_most)
         moved = self.on(chunk, smaller, _tokens(fitting)) if fitting else None
         return None if moved is None else moved.child(chunk, fitting, reason)

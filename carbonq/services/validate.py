@@ -232,7 +232,8 @@ class _Maker:
             refused = hold.refusal(tx, request.tenant, model.name)
             infeasible = accepted.shortage(tx, fleet, asked)
             if of_budgets is not None:
-                infeasible = infeasible or budget_room.check(tx, of_budgets, self._now)
+                waits = budget_room.check(tx, of_budgets, self._now)  # asked in any case: it may refuse
+                infeasible = infeasible or waits
         if refused is not None:
             raise refused
         job = submit.new_job(request, group.input_bytes, group.found, self._now, rules.home_region)

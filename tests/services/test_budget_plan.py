@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -11,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from carbonq.budget import Action, Level
-from carbonq.model import ChunkState, LatePolicy, Signal
+from carbonq.model import ChunkState, HeldKind, LatePolicy, RegionState, Signal
 from carbonq.services import budget_plan, dispatch, downgrade, expire, foreseen, plan, why
 from carbonq.services.budget_tick import Keeper
 from carbonq.services.cancel import cancel
-from carbonq.store import budgets, placements, tables, waiting
+from carbonq.store import budgets, holds, placements, tables, waiting
 from carbonq.store.database import Database
-from tests.services.budget_world import DAY, NORTH, SOUTH, World
+from tests.services.budget_world import DAY, MODELS, NORTH, SOUTH, UJ_PER_TOKEN, World
 from tests.services.planning import Broker
 
 
@@ -56,8 +57,8 @@ def test_what_fits_is_placed_and_reserved_and_the_rest_waits_in_the_order_of_dea
 
 
 def test_what_waits_is_kept_from_the_planner_and_from_the_dispatchers_urgent_path(world: World) -> None:
-    world.budget(1, Action.QUEUE)
     world.submit(20_000)
+    world.budget(1, Action.QUEUE)
     world.plan()
     world.pass_on(hours=5.99)  # its latest safe start has long come
     world.plan()
@@ -97,8 +98,8 @@ def test_true_values_below_the_expected_ones_give_room(world: World) -> None:
 
 
 def test_a_cleaner_window_makes_it_fit(world: World) -> None:
-    world.budget(1, Action.QUEUE)
     world.submit(20_000)
+    world.budget(1, Action.QUEUE)
     world.plan()
     assert world.status().waiting_chunks == 1
     world.pass_on(minutes=5)
@@ -126,8 +127,8 @@ def test_the_next_period_lets_it_go_late(world: World) -> None:
 
 
 def test_what_is_to_expire_expires_while_it_waits(world: World) -> None:
-    world.budget(1, Action.QUEUE)
     job = world.submit(20_000, deadline_at=hours(world, 20), late_policy=LatePolicy.EXPIRE)
+    world.budget(1, Action.QUEUE)
     world.plan()
     world.pass_on(hours=15.9)
     assert world.status().waiting_chunks == 1
@@ -186,8 +187,8 @@ def _guard(world: World) -> budget_plan.Guard:
 
 
 def test_a_budget_that_is_removed_lets_go(world: World) -> None:
-    made = world.budget(1, Action.QUEUE)
     world.submit(20_000)
+    made = world.budget(1, Action.QUEUE)
     world.plan()
     assert world.chunks()[0].held_by == made.budget_id
     with world.db.write() as tx:
@@ -198,8 +199,8 @@ def test_a_budget_that_is_removed_lets_go(world: World) -> None:
 
 @pytest.mark.parametrize("action", [Action.WARN, Action.REJECT])
 def test_a_budget_that_only_warns_or_refuses_lets_go_what_was_accepted(world: World, action: Action) -> None:
-    world.budget(1, Action.QUEUE)
     world.submit(20_000)
+    world.budget(1, Action.QUEUE)
     world.plan()
     world.budget(1, action)
     world.plan()
@@ -208,9 +209,9 @@ def test_a_budget_that_only_warns_or_refuses_lets_go_what_was_accepted(world: Wo
 
 
 def test_all_of_several_budgets_must_have_room(world: World) -> None:
+    world.submit(20_000)
     world.budget(10, Action.QUEUE)
     other = world.budget(1, Action.QUEUE, level=Level.PRODUCT_LINE, name="search")
-    world.submit(20_000)
     world.plan()
     (chunk,) = world.chunks()
     assert (chunk.held_by, chunk.held_until) == (other.budget_id, DAY.replace(month=4, day=1))
@@ -220,10 +221,10 @@ def test_all_of_several_budgets_must_have_room(world: World) -> None:
 
 
 def test_work_of_other_lines_neither_waits_nor_counts(world: World) -> None:
-    world.budget(1, Action.QUEUE)
     world.submit(20_000)
     world.submit(20_000, workload="evals")
     world.submit(20_000, tenant="rival")
+    world.budget(1, Action.QUEUE)
     world.plan()
     assert sorted(one.state for one in world.chunks()) == ["placed", "placed", "waiting"]
 
@@ -242,8 +243,8 @@ def test_a_smaller_model_is_taken_where_that_fits(world: World) -> None:
 
 
 def test_work_that_refuses_a_smaller_model_waits(world: World) -> None:
-    world.budget(1, Action.DOWNGRADE)
     world.submit(20_000, may_downgrade=False)
+    world.budget(1, Action.DOWNGRADE)
     world.plan()
     (chunk,) = world.chunks()
     assert (chunk.model, chunk.state) == ("words", "waiting")
@@ -287,8 +288,8 @@ def test_accepted_work_of_a_budget_that_refuses_is_placed_whatever_its_cell_cost
 
 
 def test_a_job_says_by_which_budget_it_is_held_and_until_when(world: World) -> None:
-    world.budget(1, Action.QUEUE)
     job = world.submit(20_000)
+    world.budget(1, Action.QUEUE)
     world.plan()
     page = why.why(world.db, job, why.World((NORTH, SOUTH), world.models, {}, 7200.0, 0.03), world.clock)
     assert page.groups[0].sentences[0] == (
@@ -408,6 +409,54 @@ def test_a_chunk_larger_than_its_budget_is_cut_to_what_fits(world: World) -> Non
     world.plan()
     assert sorted(one.state for one in world.chunks()) == ["done", "placed"]
     assert world.jobs.job(job.job_id).items_succeeded == 6
+
+
+def sizes(world: World) -> list[tuple[str, str, int, int]]:
+    """Model, state, items and tokens of the chunks."""
+    return sorted((one.model, one.state, one.items_count, one.est_tokens) for one in world.chunks())
+
+
+def test_of_a_chunk_too_large_for_the_smaller_model_too_a_part_goes_there(world: World) -> None:
+    world.budget(1, Action.DOWNGRADE)
+    world.submit(*[5_000] * 10)  # one chunk of 5 g, or 1.25 g on the smaller model
+    world.plan()
+    assert sizes(world) == [("small", "placed", 8, 40_000), ("words", "waiting", 2, 10_000)]
+    moved = next(one for one in world.chunks() if one.model == "small")
+    assert (moved.downgraded, moved.held_by) == ("budget", None)
+    assert (world.status().reserved_g, world.status().left_g, world.status().waiting_chunks) == (1, 0, 1)
+    world.plan()
+    assert world.status().reserved_g == 1  # nothing more goes
+    world.budget("1.3", Action.DOWNGRADE)
+    world.plan()
+    assert [one.model for one in world.chunks()] == ["small", "small"]  # the rest, where there is room
+    assert world.status().reserved_g == Decimal("1.25")
+
+
+@pytest.mark.parametrize("may", [False, None])
+def test_only_what_may_not_be_downgraded_is_cut_on_the_model_asked_for(world: World, may: bool | None) -> None:
+    world.budget(1, Action.DOWNGRADE)
+    world.submit(*[5_000] * 10, may_downgrade=may)
+    if may is None:
+        with world.db.write() as tx:  # jobs allow it, but an operator holds the smaller model
+            holds.put(tx, HeldKind.MODEL, "small", RegionState.PAUSED)
+    world.plan()
+    world.plan()
+    assert sizes(world) == [("words", "placed", 2, 10_000), ("words", "waiting", 8, 40_000)]
+    assert world.status().reserved_g == 1
+
+
+@pytest.mark.parametrize(("uj_per_token", "model"), [(UJ_PER_TOKEN, "small"), (UJ_PER_TOKEN + 1, "words")])
+def test_a_smaller_model_of_which_nothing_is_learned(
+    database: Database, tmp_path: Path, uj_per_token: int, model: str
+) -> None:
+    small = replace(MODELS["small"], uj_per_token=uj_per_token)
+    world = World(database, tmp_path, models={**MODELS, "small": small})
+    world.foresee(north=["100"])
+    world.budget(1, Action.DOWNGRADE)
+    world.submit(*[5_000] * 10)
+    world.plan()
+    assert [one.model for one in world.chunks() if one.state == "placed"] == [model]
+    assert world.status().reserved_g == 1  # the cap holds all the same
 
 
 def test_room_for_a_crumb_cuts_nothing(world: World) -> None:

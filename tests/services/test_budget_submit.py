@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import timedelta
 from decimal import Decimal
 from pathlib import Path
@@ -23,7 +24,7 @@ from carbonq.store import tables
 from carbonq.store.database import Database
 from carbonq.terms import Terms
 from tests.services import batching
-from tests.services.budget_world import NORTH, SOUTH, World
+from tests.services.budget_world import MODELS, NORTH, SOUTH, World
 from tests.services.grouped import checked
 from tests.services.jobs import request
 
@@ -144,6 +145,43 @@ def test_a_queue_that_ends_after_the_deadline_is_said_or_refused(world: World) -
     assert world.status().reserved_g == 0  # reserved when it is let go
 
 
+@pytest.mark.parametrize("action", [Action.QUEUE, Action.DOWNGRADE, Action.REJECT])
+@pytest.mark.parametrize("late_policy", list(LatePolicy))
+def test_a_job_whose_items_are_all_over_the_whole_cap_is_refused(
+    world: World, action: Action, late_policy: LatePolicy
+) -> None:
+    world.budget(1, action)
+    with pytest.raises(CarbonBudgetExceeded) as refused:
+        world.submit(60_000, 50_000, late_policy=late_policy)  # 5 g, or 1.25 g on the smaller model
+    error = refused.value
+    needs_g = Decimal("1.25") if action is Action.DOWNGRADE else 5
+    assert (error.line, error.adds_g, error.cap_g, error.ends_at) == (2, needs_g, 1, None)
+    assert "item 2 ('doc-1')" in error.message
+    assert "the whole cap of the budget of workload 'backfill' is 1 gCO2e a day" in error.message
+    assert job_count(world) == 0
+    world.budget(5, Action.WARN)
+    world.submit(60_000, late_policy=late_policy)
+
+
+def test_an_item_that_fits_a_later_window_or_a_smaller_model_is_taken(world: World) -> None:
+    world.budget(1, Action.DOWNGRADE)
+    world.submit(30_000)
+    with pytest.raises(CarbonBudgetExceeded):
+        world.submit(30_000, may_downgrade=False)
+    world.budget(1, Action.QUEUE)
+    world.foresee(north=["100", "20"])  # clean in a day, after the deadline
+    world.submit(30_000)
+    with pytest.raises(CarbonBudgetExceeded):
+        world.submit(30_000, late_policy=LatePolicy.EXPIRE)
+    assert job_count(world) == 2
+
+
+def test_a_longer_item_that_can_never_run_is_told_of(world: World) -> None:
+    world.budget(1, Action.QUEUE)
+    job = world.submit(1_000, 20_000)
+    assert str(job.infeasible).startswith("item 2 ('doc-1') is expected to emit 2 gCO2e at the best that is foreseen")
+
+
 def test_nobody_asks_where_no_budget_is(world: World) -> None:
     assert world.submit(10_000).impact_pg_per_token is None
     world.budget(1, tenant="rival")
@@ -220,3 +258,22 @@ def test_a_batch_that_does_not_fit_fails_and_says_why(world: World) -> None:
     (job,) = batching.jobs_of(world.jobs, taken)
     assert job.impact_pg_per_token == 100_000_000
     assert world.status().reserved_g == 2
+
+
+def test_a_batch_that_is_late_anyway_is_asked_all_the_same(database: Database, tmp_path: Path) -> None:
+    slow = {name: replace(one, tokens_per_s=10.0) for name, one in MODELS.items()}
+    world = World(database, tmp_path, models=slow)
+    world.foresee(north=["100"])
+    soon = world.clock.now() + timedelta(hours=1)
+    for _ in range(8):  # more than all slots can do in time
+        world.submit(20_000, workload="other", tenant="other", deadline_at=soon)
+    line = b'{"custom_id":"0","method":"POST","url":"/v1/embeddings","body":{"model":"words","input":"%s"}}\n'
+    data = line % (b"a" * 80_000)
+    late = batching.add(world.jobs, data, Terms(workload="backfill", deadline=soon))
+    batching.read(world.jobs, gate=world.gate)
+    assert batching.jobs_of(world.jobs, late)[0].infeasible is not None
+    world.budget(1, Action.QUEUE, tenant="default")
+    refused = batching.add(world.jobs, data, Terms(workload="backfill", deadline=soon))
+    batching.read(world.jobs, gate=world.gate)
+    failed = batching.get(world.jobs, refused)
+    assert (failed.state, batching.errors(failed)) == ("failed", [("carbon_budget_exceeded", None, None)])
