@@ -34,7 +34,7 @@ def prepare(harness: Harness) -> None:
     for tenant, name, cap_g, which in (
         ("acme", "=search", "0.0002", Book.IMPACT),
         ("rival", "=search", "1000", Book.IMPACT),
-        ("acme", "chat", "7", Book.INVENTORY),
+        ("acme", "wholesale", "7", Book.INVENTORY),
     ):
         budgets_admin.set_budget(
             harness.db,
@@ -84,7 +84,7 @@ def test_without_names_each_level_and_book_has_its_worst(harness: Harness) -> No
     (ratio,) = found.values("carbonq_target_forecast_ratio", "tenant", "model", "book").items()
     assert ratio[0] == ("", "", "impact") and ratio[1] > 1
     assert not found.values("carbonq_target_promised_grams_per_thousand_tokens", "tenant")
-    for secret in ("acme", "rival", "=search", "chat", "nightly"):
+    for secret in ("acme", "rival", "=search", "wholesale", "nightly"):
         assert secret not in found.text
 
 
@@ -94,11 +94,11 @@ def test_with_names_what_was_set_is_told_and_nothing_else(harness: Harness) -> N
     caps = found.values("carbonq_budget_cap_grams", "tenant", "level", "name", "book")
     assert caps == {
         ("acme", "product_line", "=search", "impact"): 0.0002,
-        ("acme", "product_line", "chat", "inventory"): 7,
+        ("acme", "product_line", "wholesale", "inventory"): 7,
         ("rival", "product_line", "=search", "impact"): 1000,
     }
     spent = found.values("carbonq_budget_spent_grams", "tenant", "name")
-    assert spent["acme", "=search"] == spent["rival", "=search"] > 0 and spent["acme", "chat"] == 0
+    assert spent["acme", "=search"] == spent["rival", "=search"] > 0 and spent["acme", "wholesale"] == 0
     assert set(found.values("carbonq_budget_waiting_chunks", "tenant", "name").values()) == {0}
     promised = found.values("carbonq_target_promised_grams_per_thousand_tokens", "tenant", "model", "book")
     assert promised == {("acme", "", "impact"): 1000, ("rival", "", "impact"): 1e-7}

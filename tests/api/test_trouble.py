@@ -225,7 +225,8 @@ def test_while_the_database_is_away(
             if media_type.startswith("multipart/"):
                 media_type += "; boundary=x"
                 how["body"] = UPLOAD
-            target = path.replace("{name}", EMBEDDER).replace("{", "").replace("}", "") + (query and f"?{query}")
+            filled = path.replace("{name}", EMBEDDER).replace("{month}", "2026-01")
+            target = filled.replace("{", "").replace("}", "") + (query and f"?{query}")
             answer = near.ask(method.upper(), target, headers={"Content-Type": media_type}, **how)
             if path in WITHOUT_DATABASE:
                 assert answer.status == 200, f"{method} {path}: {answer.body[:300]!r}"

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sqlalchemy import event, func, select, text
 
 from carbonq.booking import Booking
+from carbonq.errors import StoreUnavailable
 from carbonq.model import EntryKind, EntryReason, RateStatus, Signal
 from carbonq.services import restate, settle
 from carbonq.store import ledger, revisions, unsettled
@@ -118,8 +119,8 @@ def lines_window(number: int) -> str:
     return (W0 + number * WINDOW).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-class Killed(Exception):
-    """Stands for the end of the process: what was not committed is gone."""
+class Killed(StoreUnavailable):
+    """Stands for the end of the process, at once like that of the database: what was not committed is gone."""
 
 
 @contextmanager
@@ -131,7 +132,7 @@ def killed_at(database: Database, number: int) -> Iterator[list[int]]:
         if " ".join(statement.split()).upper().find("INSERT INTO") >= 0 or "DELETE FROM" in statement.upper():
             seen[0] += 1
             if seen[0] == number:
-                raise Killed
+                raise Killed("killed")
 
     event.listen(database.engine, "after_cursor_execute", count)
     try:
