@@ -14,7 +14,6 @@ import typer
 
 from carbonq.cli import connect
 from carbonq.cli.output import AsJson, emit_json, emit_pairs, say
-from carbonq.errors import InvalidRequest
 
 if TYPE_CHECKING:
     from carbonq.store.database import Database
@@ -80,10 +79,7 @@ def verify_database(head: str | None, *, as_json: bool) -> None:
     """Check the database against its seals, and where nothing is wrong recompute every line; exit 1 after naming."""
     from carbonq.services import seal_check
 
-    if head is not None and (len(head) != 64 or set(head) - set("0123456789abcdef")):
-        raise InvalidRequest(
-            "a head is 64 hexadecimal digits, as `carbonq ledger seal --head` prints them", param="head"
-        )
+    seal_check.check_head(head)
     seen = seal_check.Seen()
     named: list[dict[str, str]] = []
     with connect.open_database() as (_, database):

@@ -52,11 +52,6 @@ def read(environ: Mapping[str, str], names_at: Callable[[Place], Iterable[str]])
     return sorted(found, key=lambda one: (len(one.path), not one.is_file))
 
 
-def variable_of(path: Place) -> str:
-    """Return the name of the variable that gives a setting."""
-    return PREFIX + "__".join(str(part) if part == part.upper() else part.upper() for part in map(str, path))
-
-
 def _variable(name: str, text: str, names_at: Callable[[Place], Iterable[str]]) -> Variable | None:
     place: Place = ()
     parts = name.removeprefix(PREFIX).split("__")

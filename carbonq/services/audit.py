@@ -16,11 +16,12 @@ from typing import Any
 import orjson
 
 from carbonq import __version__, merkle
-from carbonq.errors import Conflict, InvalidRequest, NotFound
+from carbonq.errors import Conflict, NotFound
 from carbonq.merkle import Seal
 from carbonq.methods import METHODS
 from carbonq.services.audit_sums import Sums
 from carbonq.services.history import month_span
+from carbonq.services.seal_check import check_head
 from carbonq.store import audits, leaves, seals
 from carbonq.store.audits import Scope
 from carbonq.store.database import Database, Tx
@@ -71,11 +72,12 @@ def stream(
     """Return the pieces of the audit file of a month (``2026-11``), of one API key where named.
 
     What is sealed is proved up to the newest seal, or to the one whose hash is ``head``. Checks before the first piece:
-    raises InvalidRequest for what is no month, NotFound where there is no entry or no such seal; StoreUnavailable. A
+    raises InvalidRequest for no month or hash, NotFound where there is no entry or no such seal; StoreUnavailable. A
     page is a transaction of its own: a slow reader holds nothing. Costs a walk through the month's engine batches, and
     through all leaves of each seal that holds some of the tenant's.
     """
     start_at, end_at = month_span(month)
+    check_head(head)
     scope = Scope(tenant, start_at, end_at, api_key_id)
     with db.read() as tx:
         if not audits.is_any(tx, scope):
@@ -281,11 +283,3 @@ def _groups(rows: Sequence[Json]) -> Iterator[Json]:
             "columns": own,
             "rows": list(zip(*(columns[name] for name in own), strict=True)),
         }
-
-
-def check_head(head: str | None) -> None:
-    """Raise InvalidRequest for what cannot be the hash of a seal."""
-    if head is not None and (len(head) != 64 or set(head) - set("0123456789abcdef")):
-        raise InvalidRequest(
-            "a head is 64 hexadecimal digits, as `carbonq ledger seal --head` prints them", param="head"
-        )

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Any
 
 from carbonq import merkle
+from carbonq.errors import InvalidRequest
 from carbonq.merkle import Range
 from carbonq.store import leaves, seals
 from carbonq.store.database import Database, Tx
@@ -299,3 +300,11 @@ def _references(tx: Tx, stored: Mapping[PartKey, StoredPart], right: set[str]) -
                 yield Finding(table, own, f"is not stored; {who} refers to it")
             elif digests[own] != own:
                 yield Finding(table, own, f"its columns do not give its id; {who} refers to it")
+
+
+def check_head(head: str | None) -> None:
+    """Raise InvalidRequest for what cannot be the hash of a seal."""
+    if head is not None and (len(head) != 64 or set(head) - set("0123456789abcdef")):
+        raise InvalidRequest(
+            "a head is 64 hexadecimal digits, as `carbonq ledger seal --head` prints them", param="head"
+        )

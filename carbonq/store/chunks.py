@@ -104,16 +104,6 @@ def open_chunks(tx: Tx) -> list[Chunk]:
     return [from_row(row) for row in tx.execute(statement.order_by(chunks.c.deadline_at, chunks.c.chunk_id)).mappings()]
 
 
-def plannable(tx: Tx) -> list[Chunk]:
-    """Return the chunks the planner may place or move: waiting or placed, and no ticket out; most urgent first."""
-    statement = (
-        select(*COLUMNS)
-        .where(chunks.c.state.in_((ChunkState.WAITING, ChunkState.PLACED)), chunks.c.dispatched_at.is_(None))
-        .order_by(chunks.c.deadline_at, chunks.c.chunk_id)
-    )
-    return [from_row(row) for row in tx.execute(statement).mappings()]
-
-
 def of_job(tx: Tx, job_id: str) -> list[Chunk]:
     """Return the chunks that hold items of a job, by planned window; other jobs may share them."""
     in_job = select(items.c.chunk_id).where(items.c.job_id == job_id, items.c.chunk_id.is_not(None)).distinct()

@@ -59,6 +59,7 @@ def test_the_route_gives_the_callers_month(http: httpx.Client, month: str) -> No
         ("January", {}, 400),
         ("2026-13", {}, 400),
         ("{month}", {"head": "0" * 64}, 404),
+        ("{month}", {"head": "0" * 63 + "x"}, 400),
         ("{month}", {"head": "x"}, 400),
         ("{month}", {"api_key_id": "key_none"}, 404),
         ("{month}", {"tenant": "rival"}, 400),
